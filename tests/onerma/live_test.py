@@ -157,6 +157,54 @@ class Onerma(unittest.TestCase):
             self.assertEqual(client.returncode, 1)
             self.assertIn("sealed read of 64 bytes, depth 16", err)
 
+    def killed(self, target_options, *bench_options):
+        """Seconds until a client says that its target has been killed."""
+        with Target(*target_options) as target:
+            client = subprocess.Popen(
+                [SLUICE, "onerma", "bench", "--port", target.port, "--grants", target.grants, "--transports", "sealed", "--duration", "600s",
+                 *bench_options], stderr=subprocess.PIPE, text=True)
+            time.sleep(1)
+            target.process.send_signal(signal.SIGKILL)
+            began = time.monotonic()
+            try:
+                _, err = client.communicate(timeout=PATIENCE)
+            finally:
+                client.kill()
+            self.assertEqual(client.returncode, 1)
+            self.assertIn("an operation failed: ", err)
+            return time.monotonic() - began
+
+    def test_a_killed_target_is_told_in_time_when_long_transfers_were_half_done(self):
+        for op in ("read", "write"):
+            with self.subTest(op=op):  # 5 s, and a few time-outs of 0.1 s
+                self.assertLess(self.killed((), "--ops", op, "--sizes", "1MiB", "--depths", "4"), 10)
+
+    def test_a_killed_target_is_told_while_its_key_is_changed(self):
+        for _ in range(3):  # a change is under way in about half of them
+            self.killed(("--allow-rekey",), "--ops", "read", "--sizes", "64", "--depths", "4", "--rekey-every", "1us")
+
+    def test_two_clients_of_one_target_share_a_switch(self):
+        with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
+            port, grants = f"shm:{folder}/switch.sock", f"{folder}/grants.json"
+            switch = subprocess.Popen([SLUICE, "switch", "--dir", folder], stderr=subprocess.DEVNULL)
+            end = time.monotonic() + PATIENCE
+            while not pathlib.Path(f"{folder}/switch.sock").exists() and time.monotonic() < end:
+                time.sleep(0.05)
+            target = subprocess.Popen([SLUICE, "onerma", "target", "--port", port, "--grants", grants, "--memory", "64MiB"], stderr=subprocess.PIPE, text=True)
+            try:
+                self.assertIn("serves", target.stderr.readline())
+                clients = [subprocess.Popen(
+                    [SLUICE, "onerma", "bench", "--port", port, "--grants", grants, "--ops", "read", "--sizes", "64", "--depths", "16", "--duration", "1500ms",
+                     "--json"], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+                points = [json.loads(client.communicate(timeout=PATIENCE)[0])[0] for client in clients]
+            finally:
+                for process in (target, switch):
+                    process.kill()
+                    process.wait(PATIENCE)
+                target.stderr.close()
+            # With one address for both, each took answers of the other, which then waited for 0.1 s: dozens of times.
+            self.assertLess(sum(point["retries"] for point in points), 10)
+
     def test_the_packet_port_carries_it_between_two_ends_of_a_veth_pair(self):
         own = [] if os.geteuid() == 0 else ["--map-root-user", "--user"]
         if subprocess.run(["unshare", *own, "--net", "ip", "link", "add", "here", "type", "veth", "peer", "name", "there"], check=False,

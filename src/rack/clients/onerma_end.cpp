@@ -169,6 +169,15 @@ OnermaClient::~OnermaClient() {
   if (grants_ && !shown) give_back(*grants_);
 }
 
+// A try without an answer, or whose data came too late or twice, may have changed the key: the next one is then refused.
+RekeyTry judge_rekey(Status status, const RekeySoFar& so_far) {
+  if (status == Status::kOk || so_far.in_use) return RekeyTry::kDone;
+  if (status == Status::kBadKey && so_far.tries > 1) return RekeyTry::kDone;
+  const bool nobody_knows = status == Status::kNack || status == Status::kDispatchTimeout ||
+                            status == Status::kTimeout || status == Status::kReplay;
+  return nobody_knows && !so_far.time_is_over ? RekeyTry::kAgain : RekeyTry::kFailed;
+}
+
 // Changes the region's key again and again, with a key of its own making, which it uses next: control plane and user in one.
 class OnermaClient::Rekeys {
  public:
@@ -184,6 +193,11 @@ class OnermaClient::Rekeys {
     if (state_ != State::kAnswered || present().generation != next_) return;
     pauses_.record(pause_.nanoseconds());
     state_ = State::kIdle;
+  }
+  // A change that is under way may end; it is not tried again.
+  void stop() {
+    stopped_ = true;
+    if (state_ == State::kToSend) state_ = State::kIdle;
   }
   bool under_way() const { return state_ == State::kToSend || state_ == State::kSent; }
   const std::string& failure() const { return failure_; }
@@ -208,15 +222,17 @@ class OnermaClient::Rekeys {
   void send(Time now) {
     ++tries_;
     state_ = State::kSent;
-    client_.remote_->rekey(now, kTarget, client_.region(), key_, [this](Time, Status status) { ended(status); });
+    client_.remote_->rekey(now, kTarget, client_.region(), key_, [this](Time at, Status status) { ended(at, status); });
   }
-  void ended(Status status) {
-    // A try that timed out may have changed the key: the next one is then refused.
-    const bool done =
-        status == Status::kOk || (status == Status::kBadKey && tries_ > 1) || present().generation == next_;
-    const bool again = status == Status::kNack || status == Status::kDispatchTimeout || status == Status::kTimeout;
-    state_ = done ? State::kAnswered : again ? State::kToSend : State::kIdle;
-    if (!done && !again)
+  void ended(Time now, Status status) {
+    const RekeyTry came_to =
+        judge_rekey(status, {.tries = tries_,
+                             .in_use = present().generation == next_,
+                             .time_is_over = stopped_ || now - begun_ >= real_time_client().give_up});
+    state_ = came_to == RekeyTry::kDone    ? State::kAnswered
+             : came_to == RekeyTry::kAgain ? State::kToSend
+                                           : State::kIdle;
+    if (came_to == RekeyTry::kFailed)
       failure_ = fmt::format("the key could not be changed: {}{}", to_string(status),
                              status == Status::kRightMissing ? "; was the target started with --allow-rekey?" : "");
   }
@@ -224,6 +240,7 @@ class OnermaClient::Rekeys {
   OnermaClient& client_;
   Duration every_;
   State state_ = State::kIdle;
+  bool stopped_ = false;
   onerma::Secret key_;
   onerma::Generation next_{};
   int tries_ = 0;
@@ -282,7 +299,10 @@ class OnermaClient::Driver final : public nic::Pollable {
   void take(Work& work) {
     const Time now = client_.loop_.now();
     --under_way_;
-    if (work.operation.status != remote::Status::kOk) failure_ = std::string(to_string(work.operation.status));
+    if (work.operation.status != remote::Status::kOk) {
+      failure_ = std::string(to_string(work.operation.status));
+      rekeys_.stop();
+    }
     latency_.record((now - work.submitted).nanoseconds());
     ++completed_;
     end_ = now;

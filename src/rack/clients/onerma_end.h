@@ -88,6 +88,15 @@ struct OnermaMeasured {
   Histogram pause_ns;
 };
 
+// What a try to change a key has come to.
+enum class RekeyTry : std::uint8_t { kDone, kAgain, kFailed };
+struct RekeySoFar {
+  int tries = 0;              // with this one
+  bool in_use = false;        // operations use the new key already
+  bool time_is_over = false;  // or the client has no more use for it
+};
+RekeyTry judge_rekey(onerma::Status status, const RekeySoFar& so_far);
+
 class OnermaClient {
  public:
   static constexpr std::uint32_t kMaxBytes = 1u << 20;
