@@ -194,12 +194,12 @@ TEST(Target, PullsLeaveAPlaceForWhatEndsTheirWrites) {
   w.flush();
   ASSERT_EQ(w.sink.pulls.size(), 1u);
   w.sink.full = true;
-  for (std::uint64_t op = 2; op < 9; ++op) w.request(Kind::kWriteRequest, op, 64);
+  for (std::uint64_t op = 2; op < 12; ++op) w.request(Kind::kWriteRequest, op, 64);
   w.send_data(64);
   w.sink.full = false;
   w.flush();
   EXPECT_EQ(w.sink.completed, std::vector{Status::kOk});
-  EXPECT_EQ(w.sink.pulls.size(), 8u);
+  EXPECT_EQ(w.sink.pulls.size(), 11u);
   EXPECT_EQ(w.counters().dropped, 0u);
 }
 
