@@ -21,6 +21,7 @@ void check_unit(const Unit& unit, const std::vector<Block>& message, const Block
   for (std::size_t i = 0; i + 1 < n; ++i) SLUICE_CHECK(reader.take(written[i]) == UnitVerdict::kMore);
   SLUICE_CHECK(reader.take(written[n - 1]) == UnitVerdict::kWhole);
   SLUICE_CHECK(reader.unit().kind == unit.kind && reader.unit().address == unit.address);
+  SLUICE_CHECK(reader.unit().port == unit.port && reader.unit().to == unit.to && reader.unit().id == unit.id);
   SLUICE_CHECK(reader.unit().more == unit.more && reader.unit().op == unit.op && reader.unit().last == unit.last);
   SLUICE_CHECK(reader.unit().bytes == unit.bytes && std::ranges::equal(reader.unit().data, unit.data));
   SLUICE_CHECK(n == (n == 1 ? 1 : message.size() + 1));

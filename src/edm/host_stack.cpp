@@ -174,9 +174,11 @@ void HostStack::take(Time first_block, Time now, const Unit& unit) {
     case UnitKind::kRead: return serve(now, unit);
     case UnitKind::kModify: return modify_here(now, unit);
     case UnitKind::kResponse:
-    case UnitKind::kNull: return answered(first_block, now, unit);
+    case UnitKind::kNull:
+      if (unit.to != config_.port) break;
+      return answered(first_block, now, unit);
     case UnitKind::kWrite: {
-      if (!inside(unit.address, unit.bytes)) break;
+      if (unit.port != config_.port || !inside(unit.address, unit.bytes)) break;
       std::ranges::copy(unit.data, memory_.begin() + static_cast<std::ptrdiff_t>(unit.address));
       if (config_.keeps_written)
         written_.push_back(
@@ -191,7 +193,7 @@ void HostStack::take(Time first_block, Time now, const Unit& unit) {
         const auto answer = answers_.find(peer);
         if (answer == answers_.end()) {
           // Of an answer that was NULL: its further grants have made circuits, which must be used.
-          granted(at, {.kind = UnitKind::kNull, .port = config_.port, .id = unit.id, .data = {}});
+          granted(at, {.kind = UnitKind::kNull, .port = config_.port, .to = unit.port, .id = unit.id, .data = {}});
           break;
         }
         send_answer(at, peer, answer->second, unit.bytes);
@@ -234,6 +236,7 @@ void HostStack::send_answer(Time at, const Peer& peer, Answer& answer, std::uint
   answer.sent += n;
   const Unit unit{.kind = UnitKind::kResponse,
                   .port = config_.port,
+                  .to = PortId(peer.first),
                   .id = MessageId(peer.second),
                   .bytes = static_cast<std::uint32_t>(n),
                   .last = answer.sent == answer.data.size(),
@@ -248,7 +251,7 @@ void HostStack::serve(Time now, const Unit& request) {
     ++strays_;
     return granted(
         after(now, kRequestTakenCycles + kGrantQueueCycles + kDataCycles) + (each_chunk() ? config_.dram : Duration{}),
-        {.kind = UnitKind::kNull, .port = config_.port, .id = request.id, .data = {}});
+        {.kind = UnitKind::kNull, .port = config_.port, .to = request.port, .id = request.id, .data = {}});
   }
   const auto begin = memory_.begin() + static_cast<std::ptrdiff_t>(request.address);
   Answer answer{{begin, begin + request.bytes}};
@@ -263,7 +266,8 @@ void HostStack::modify_here(Time now, const Unit& request) {
       after(now, kRequestTakenCycles + kGrantQueueCycles + kDataCycles) + config_.dram * (each_chunk() ? 1 : 2);
   if (!inside(request.address, 8) || request.address % 8 != 0) {
     ++strays_;
-    return granted(at, {.kind = UnitKind::kNull, .port = config_.port, .id = request.id, .data = {}});
+    return granted(at,
+                   {.kind = UnitKind::kNull, .port = config_.port, .to = request.port, .id = request.id, .data = {}});
   }
   std::uint8_t* const word = memory_.data() + request.address;
   const auto before = load_le<std::uint64_t>(word);
@@ -277,7 +281,13 @@ void HostStack::modify_here(Time now, const Unit& request) {
   std::vector<std::uint8_t> answer(8);
   store_le(answer.data(), before);
   granted(at,
-          {.kind = UnitKind::kResponse, .port = config_.port, .id = request.id, .bytes = 8, .last = true, .data = {}},
+          {.kind = UnitKind::kResponse,
+           .port = config_.port,
+           .to = request.port,
+           .id = request.id,
+           .bytes = 8,
+           .last = true,
+           .data = {}},
           std::move(answer));
 }
 

@@ -13,7 +13,7 @@
 //             message id is not used anew before: a node that has left 256 reads in a row unanswered is sent no more until it answers one of
 //             them, and reads of it end as NULL when their timers do.
 //             A write that is never granted keeps its id for good; the others have the rest.
-// Errors:     what comes and fits nothing that is under way is counted; a read without an answer is done as NULL when its timer ends.
+// Errors:     what comes and fits nothing that is under way, or is for another host, is counted; a read without an answer is done as NULL when its timer ends.
 // Threads:    one owner. Allocates for each message: it is a model of hardware, and not for a data path.
 // Limits:     256 messages a peer and direction; further ones are refused, unless X is kept here. How many of them X keeps waiting is not bounded.
 // Source:     EDM §3.2.1; the cycles, its last paragraph.
@@ -163,7 +163,7 @@ class HostStack {
   void request(Time at, const Unit& unit, std::vector<std::uint8_t> data = {});
   // What is to be sent next, once its time has come and the link is free; nullptr: nothing.
   const Ready* next_ready() const;
-  // What goes along a circuit leaves in the order of its grants, as from a grant queue: circuits in the switch are used in that order.
+  // What goes along a circuit leaves in the order of its grants, as from a grant queue: so it finds the switch as the scheduler has placed it.
   void granted(Time at, const Unit& unit, std::vector<std::uint8_t> data = {});
   void send_writes(Time at, const Peer& peer, Asked& asked, std::uint32_t bytes);
   void send_answer(Time at, const Peer& peer, Answer& answer, std::uint32_t bytes);

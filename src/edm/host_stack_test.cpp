@@ -57,6 +57,19 @@ TEST(EdmHostStack, AnAnswerLongerThanWhatWasAskedForIsAStray) {
   EXPECT_FALSE(done.null);
 }
 
+TEST(EdmHostStack, WhatIsForAnotherHostIsAStray) {
+  Host host;
+  ASSERT_TRUE(host.stack.read(host.now, kPeer, 0, 8, 5));
+  const std::vector<std::uint8_t> data(8, 9);
+  host.comes({.kind = UnitKind::kWrite, .port = PortId(2), .bytes = 8, .address = 16, .data = data});
+  host.comes({.kind = UnitKind::kResponse, .port = kPeer, .to = PortId(2), .bytes = 8, .data = data});
+  host.comes({.kind = UnitKind::kNull, .port = kPeer, .to = PortId(2), .data = {}});
+  EXPECT_EQ(host.memory[16], 7);
+  Done done;
+  EXPECT_FALSE(host.stack.poll_done(done));
+  EXPECT_EQ(host.stack.strays(), 3u);
+}
+
 // One that comes so late that all 256 ids have been used must not be taken for another read's.
 TEST(EdmHostStack, AnAnswerIsNeverTakenForThatOfALaterReadWithTheSameId) {
   Host host;

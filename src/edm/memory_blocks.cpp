@@ -41,6 +41,9 @@ constexpr unsigned kKindAt = 8;
 constexpr unsigned kPortAt = 11;
 constexpr unsigned kIdAt = 20;
 constexpr unsigned kBytesAt = 28;
+constexpr unsigned kBytesBits = 24;
+constexpr unsigned kAnswerBytesBits = 15;  // where `to` follows
+constexpr unsigned kToAt = 43;
 constexpr unsigned kLineAt = 28;
 constexpr unsigned kOpAt = 52;
 constexpr unsigned kLastAt = 55;
@@ -66,8 +69,12 @@ std::uint64_t port_and_id(const Unit& unit) {
 bool has_address(UnitKind kind) {
   return kind == UnitKind::kRead || kind == UnitKind::kWrite || kind == UnitKind::kModify;
 }
+bool is_answer(UnitKind kind) { return kind == UnitKind::kResponse || kind == UnitKind::kNull; }
 bool is_read(UnitKind kind) { return kind == UnitKind::kRead || kind == UnitKind::kReadShort; }
 std::uint32_t operand_bytes(ModifyOp op) { return op == ModifyOp::kCompareAndSwap ? 16 : 8; }
+PortId to_of(UnitKind kind, std::uint64_t payload) {
+  return is_answer(kind) ? PortId(static_cast<std::uint16_t>(field(payload, kToAt, 9))) : PortId{};
+}
 // That follow the header, address included.
 std::size_t payload_bytes(UnitKind kind, ModifyOp op, std::uint32_t bytes) {
   const std::size_t address = has_address(kind) ? 8 : 0;
@@ -77,7 +84,7 @@ std::size_t payload_bytes(UnitKind kind, ModifyOp op, std::uint32_t bytes) {
 }
 
 void check_fields(const Unit& unit) {
-  SLUICE_CHECK(unit.port.value < kMaxPorts && unit.bytes <= kMaxMessageBytes);
+  SLUICE_CHECK(unit.port.value < kMaxPorts && unit.to.value < kMaxPorts && unit.bytes <= kMaxMessageBytes);
   if (unit.kind == UnitKind::kReadLine)
     SLUICE_CHECK(unit.address % kLineBytes == 0 && unit.address / kLineBytes <= kMaxLine);
   if (unit.kind == UnitKind::kReadShort) SLUICE_CHECK(unit.address <= kMaxShortAddress);
@@ -119,6 +126,10 @@ bool goes_through(const Block& first) {
   return type == MemoryBlock::kSingle && kind == UnitKind::kNull;
 }
 
+PortId destination_of(const Block& first) {
+  return PortId(static_cast<std::uint16_t>(field(first.payload, begins_write(first) ? kPortAt : kToAt, 9)));
+}
+
 bool begins_write(const Block& first) {
   return !first.is_data() && static_cast<MemoryBlock>(first.type()) == MemoryBlock::kStart &&
          static_cast<UnitKind>(field(first.payload, kKindAt, 3)) == UnitKind::kWrite;
@@ -147,11 +158,12 @@ std::size_t write_unit(const Unit& unit, std::span<Block> out) {
   const std::uint64_t common = port_and_id(unit);
   const std::uint64_t bytes = std::uint64_t{unit.bytes} << kBytesAt;
   const std::uint64_t last = std::uint64_t{unit.last} << kLastAt;
+  const std::uint64_t to = is_answer(unit.kind) ? std::uint64_t{unit.to.value} << kToAt : 0;
   switch (unit.kind) {
     case UnitKind::kReadLine:
       out[0] = sealed(MemoryBlock::kSingle, common | kind << kKindAt | unit.address / kLineBytes << kLineAt);
       return 1;
-    case UnitKind::kNull: out[0] = sealed(MemoryBlock::kSingle, common | kind << kKindAt); return 1;
+    case UnitKind::kNull: out[0] = sealed(MemoryBlock::kSingle, common | kind << kKindAt | to); return 1;
     case UnitKind::kNotify: out[0] = sealed(MemoryBlock::kNotify, common | bytes); return 1;
     case UnitKind::kGrant:
       out[0] = sealed(MemoryBlock::kGrant, common | bytes | last | std::uint64_t{unit.of_response} << kKindAt);
@@ -165,7 +177,7 @@ std::size_t write_unit(const Unit& unit, std::span<Block> out) {
     out[n++] = block;
   };
   const std::uint64_t op = unit.more ? kMore : static_cast<std::uint64_t>(unit.op);
-  put(sealed(MemoryBlock::kStart, common | kind << kKindAt | bytes | op << kOpAt | last));
+  put(sealed(MemoryBlock::kStart, common | kind << kKindAt | bytes | to | op << kOpAt | last));
   if (unit.kind == UnitKind::kReadShort) {
     out[n++] = sealed(MemoryBlock::kEnd, unit.address << kShortAddressAt);
     return n;
@@ -218,7 +230,8 @@ UnitVerdict UnitReader::begin(std::uint64_t payload) {
   const bool was_inside = inside_;
   const auto kind = static_cast<UnitKind>(field(payload, kKindAt, 3));
   const auto op = static_cast<ModifyOp>(field(payload, kOpAt, 3));
-  const auto bytes = static_cast<std::uint32_t>(field(payload, kBytesAt, 24));
+  const unsigned bytes_bits = is_answer(kind) ? kAnswerBytesBits : kBytesBits;
+  const auto bytes = static_cast<std::uint32_t>(field(payload, kBytesAt, bytes_bits));
   const bool carries = kind == UnitKind::kWrite || kind == UnitKind::kResponse;
   inside_ = false;
   if (!is_read(kind) && kind != UnitKind::kModify && !carries) return UnitVerdict::kBadKind;
@@ -228,6 +241,7 @@ UnitVerdict UnitReader::begin(std::uint64_t payload) {
   if (carries && (bytes == 0 || bytes > kMaxChunkBytes)) return UnitVerdict::kBadLength;
   open_ = {.kind = kind,
            .port = PortId(static_cast<std::uint16_t>(field(payload, kPortAt, 9))),
+           .to = to_of(kind, payload),
            .id = MessageId(static_cast<std::uint8_t>(field(payload, kIdAt, 8))),
            .bytes = bytes,
            .op = more ? ModifyOp::kNone : op,
@@ -271,10 +285,11 @@ UnitVerdict UnitReader::single(std::uint64_t payload) {
       unit_.address = field(payload, kLineAt, 28) * kLineBytes;
       return UnitVerdict::kWhole;
     }
+    unit_.to = to_of(unit_.kind, payload);
     return unit_.kind == UnitKind::kNull ? UnitVerdict::kWhole : UnitVerdict::kBadKind;
   }
   unit_.kind = type == MemoryBlock::kNotify ? UnitKind::kNotify : UnitKind::kGrant;
-  unit_.bytes = static_cast<std::uint32_t>(field(payload, kBytesAt, 24));
+  unit_.bytes = static_cast<std::uint32_t>(field(payload, kBytesAt, kBytesBits));
   if (type == MemoryBlock::kGrant) {
     unit_.of_response = field(payload, kKindAt, 1) != 0;
     unit_.last = field(payload, kLastAt, 1) != 0;

@@ -4,9 +4,10 @@
 //
 //   bits    | 0-7  | 8-10 | 11-19 | 20-27 | 28-51            | 52-54 | 55   |
 //   /MS/    | 0x1d | kind | port  | id    | bytes            | op    | last | begins a message or a chunk of one
+//           |                             | 28-42 bytes, 43-51 to    | of kResponse
 //   /MT/    | 0x2e | CRC-32C in bits 8 to 39, of the payloads from /MS/ on; zeros in 40 to 55             | ends it
 //           |      | of kReadShort: the address in bits 8 to 55                                           |
-//   /MST/   | 0x48 | kind | port  | id    | bits 28 to 55: line number (kReadLine), or 0 (kNull)          | a whole message
+//   /MST/   | 0x48 | kind | port  | id    | bits 28 to 55: line number (kReadLine); of kNull `to` in 43-51 | a whole message
 //   /N/     | 0x56 | 0    | port  | id    | bytes            | 0     | 0    | notification
 //   /G/     | 0x65 | kind | port  | id    | bytes            | 0     | last | grant of a chunk
 //   /MD/    | 64 bits of data: on the wire a data block like any other, so no frame's blocks stand between /MS/ and /MT/; the others may
@@ -21,8 +22,8 @@
 //
 // Types:      the fifteen of Clause 49 are words of the extended Hamming code, four bits apart, and leave no other such word but 0. These five
 //             are four bits apart from each other and two from any of those: one flipped bit makes no type of another.
-// Port:       of a request or a write the destination, of a request on its way down who asked, of an answer who answers (it goes along a
-//             circuit, and needs no destination), of a grant the destination of the data.
+// Port:       of a request or a write the destination, of a request on its way down who asked, of an answer who answers, of a grant the
+//             destination of the data. So an answer says besides to whom it goes (`to`): what goes along a circuit names its end.
 // Errors:     a reader says what was wrong with a unit, and is ready for the next.
 // Threads:    one owner; no allocation after construction.
 // Limits:     chunks up to kMaxChunkBytes.
@@ -66,6 +67,7 @@ enum class ModifyOp : std::uint8_t { kNone = 0, kCompareAndSwap = 1, kFetchAndAd
 struct Unit {
   UnitKind kind = UnitKind::kReadLine;
   PortId port{};
+  PortId to{};  // kResponse, kNull: who asked
   MessageId id{};
   std::uint32_t bytes = 0;  // of data: to read, in this chunk, asked for, granted
   ModifyOp op = ModifyOp::kNone;
@@ -85,6 +87,8 @@ bool checks(const Block& control);
 
 // Of the first block of a unit: whether it goes along a circuit, untouched (a write, an answer), and not to the scheduler.
 bool goes_through(const Block& first);
+// Of the first block of what goes through: the end of its circuit.
+PortId destination_of(const Block& first);
 // The same of a write's; and whether another write follows it along the same circuit.
 bool begins_write(const Block& first);
 bool more_follow(const Block& first);

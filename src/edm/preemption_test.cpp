@@ -21,7 +21,7 @@ struct OwnedUnit {
   Bytes data;
 };
 bool same(const Unit& a, const Unit& b) {
-  return a.kind == b.kind && a.port == b.port && a.id == b.id && a.bytes == b.bytes && a.op == b.op &&
+  return a.kind == b.kind && a.port == b.port && a.to == b.to && a.id == b.id && a.bytes == b.bytes && a.op == b.op &&
          a.last == b.last && a.more == b.more && a.of_response == b.of_response && a.address == b.address &&
          std::ranges::equal(a.data, b.data);
 }
@@ -36,6 +36,8 @@ OwnedUnit drawn_unit(Rng& rng) {
   u.port = PortId(static_cast<std::uint16_t>(rng.below(kMaxPorts)));
   u.id = MessageId(static_cast<std::uint8_t>(rng.below(256)));
   const bool carries = u.kind == UnitKind::kWrite || u.kind == UnitKind::kResponse;
+  if (u.kind == UnitKind::kResponse || u.kind == UnitKind::kNull)
+    u.to = PortId(static_cast<std::uint16_t>(rng.below(kMaxPorts)));
   if (u.kind == UnitKind::kReadLine) {
     u.bytes = kLineBytes;
     u.address = rng.below(kMaxLine + 1) * kLineBytes;
@@ -95,6 +97,17 @@ TEST(MemoryBlocks, LiesInBitsAsItsTableSays) {
   EXPECT_EQ(blocks[3], (Block{Sync::kData, 9}));
   EXPECT_EQ(blocks[4].type(), 0x2e);
   EXPECT_EQ(blocks[4].payload >> 40 & 0xffff, 0u);
+  EXPECT_EQ(destination_of(blocks[0]), PortId(0x155));
+
+  Unit answer{.kind = UnitKind::kResponse, .port = PortId(1), .to = PortId(0x1aa), .bytes = 9, .data = data};
+  ASSERT_EQ(write_unit(answer, blocks), 4u);
+  EXPECT_EQ(blocks[0].payload << 8 >> 8,
+            0x1d | 4u << 8 | 1u << 11 | std::uint64_t{9} << 28 | std::uint64_t{0x1aa} << 43);
+  EXPECT_EQ(destination_of(blocks[0]), PortId(0x1aa));
+  answer = {.kind = UnitKind::kNull, .port = PortId(1), .to = PortId(0x1aa), .data = {}};
+  ASSERT_EQ(write_unit(answer, blocks), 1u);
+  EXPECT_EQ(blocks[0].payload << 8 >> 8, 0x48 | 5u << 8 | 1u << 11 | std::uint64_t{0x1aa} << 43);
+  EXPECT_EQ(destination_of(blocks[0]), PortId(0x1aa));
 
   const Unit read{.kind = UnitKind::kReadShort,
                   .port = PortId(0x155),

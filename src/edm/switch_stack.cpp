@@ -7,7 +7,7 @@
 namespace sluice::edm {
 
 SwitchStack::SwitchStack(const SchedulerConfig& scheduler, Duration cycle)
-    : scheduler_(scheduler), cycle_(cycle), circuits_(scheduler.ports) {}
+    : scheduler_(scheduler), cycle_(cycle), circuits_(std::size_t{scheduler.ports} * scheduler.ports) {}
 
 void SwitchStack::take(Time now, PortId from, const Unit& unit, std::uint64_t behind) {
   Request request{unit, {unit.data.begin(), unit.data.end()}, behind};
@@ -49,13 +49,14 @@ void SwitchStack::notify(const Notified& notified) {
                       .bytes = unit.kind == UnitKind::kModify ? 8 : unit.bytes};
   if (scheduler_.notify(notified.at, demand) != NotifyVerdict::kAccepted) {
     ++refused_;
+    refused_writes_ += write ? 1 : 0;
     return;
   }
   if (!write) requests_[{demand.source.value, demand.destination.value}].push_back(notified.request);
 }
 
 void SwitchStack::granted(const Grant& grant) {
-  circuits_[grant.source.value].push_back(grant.destination);
+  ++circuits(grant.source, grant.destination);
   Outgoing out{.at = grant.at, .to = grant.source, .request = {}};
   if (grant.first && grant.kind == DemandKind::kResponse) {
     auto& waiting = requests_.at({grant.source.value, grant.destination.value});
@@ -75,12 +76,9 @@ void SwitchStack::granted(const Grant& grant) {
   going_.push_back(std::move(out));
 }
 
-bool SwitchStack::forward(PortId from, PortId& to) {
-  auto& circuits = circuits_.at(from.value);
-  if (circuits.empty()) return false;
-  to = circuits.front();
-  circuits.pop_front();
-  return true;
+bool SwitchStack::forward(PortId from, PortId to) {
+  const std::uint32_t ports = scheduler_.config().ports;
+  return from.value < ports && to.value < ports && circuits(from, to)-- > 0;
 }
 
 bool SwitchStack::poll(Time now, Down& out) {

@@ -1,6 +1,6 @@
 // The switch's stack in the PHY: requests into the scheduler, grants out, data from port to port along the circuits that grants set up.
 //
-// Life:       take(now, port, unit, behind) for requests and notifications, forward(port) for where the next data unit of a port goes ->
+// Life:       take(now, port, unit, behind) for requests and notifications, forward(port, to) for each unit of data ->
 //             on_deadline(now) when next_deadline() is due -> poll(now, down) for what is to be sent to whom.
 // Cycles:     a block is identified in 1; into the notification queue 2; an iteration 3, in the last of which the /G/ (or the buffered request) is made
 //             while ports become busy; data pass in 4, after 1 to be identified.
@@ -65,8 +65,9 @@ class SwitchStack {
   // An RREQ, RMWREQ or /N/ whose last block came now. Those of one instant are taken in the order of their ports. `behind`: of a request, what the
   // RequestOrder of its destination's link says.
   void take(Time now, PortId from, const Unit& unit, std::uint64_t behind = 0);
-  // Where data from this port goes: the oldest grant of its port that has not been used. False: none, the unit is dropped.
-  bool forward(PortId from, PortId& to);
+  // Data from one port begin to pass to another, which they name: along a circuit that a grant has set up. False: there is none. Data come by a
+  // grant alone, but where switches are mirrored it may have been the other's: then this one's, which comes later, is taken for it.
+  bool forward(PortId from, PortId to);
   // How long a block of data is in the switch.
   Duration data_latency() const { return cycle_ * (kIdentifyCycles + kForwardCycles); }
 
@@ -77,6 +78,7 @@ class SwitchStack {
 
   const Scheduler& scheduler() const { return scheduler_; }
   std::uint64_t refused() const { return refused_; }
+  std::uint64_t refused_writes() const { return refused_writes_; }
 
  private:
   struct Request {
@@ -96,15 +98,19 @@ class SwitchStack {
   };
   void notify(const Notified& notified);
   void granted(const Grant& grant);
+  std::int64_t& circuits(PortId from, PortId to) {
+    return circuits_[std::size_t{from.value} * scheduler_.config().ports + to.value];
+  }
 
   Scheduler scheduler_;
   Duration cycle_;
   std::deque<Notified> coming_;
   std::map<std::pair<std::uint16_t, std::uint16_t>, std::deque<Request>> requests_;  // by pair of the data
-  std::vector<std::deque<PortId>> circuits_;                                         // by source
+  std::vector<std::int64_t> circuits_;  // of each pair; below 0: used before they were granted
   std::deque<Outgoing> going_;
   Outgoing sending_;
   std::uint64_t refused_ = 0;
+  std::uint64_t refused_writes_ = 0;  // of these
 };
 
 }  // namespace sluice::edm

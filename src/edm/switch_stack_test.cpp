@@ -80,6 +80,21 @@ TEST(SwitchStack, ARefusedRequestLeavesNothingToThoseAfterIt) {
   EXPECT_EQ(sent[0].behind, 9u);
 }
 
+// Data may go where a grant has said, as often as it has: or where a mirrored switch's has, which is then set off.
+TEST(SwitchStack, DataUseTheGrantsOfTheirPair) {
+  Switch s;
+  for (const std::uint16_t to : {std::uint16_t{0}, std::uint16_t{2}}) s.stack.take(s.now, kNode, notify(PortId(to), 1));
+  EXPECT_EQ(s.sent().size(), 2u);
+  EXPECT_FALSE(s.stack.forward(kNode, PortId(9)));
+  EXPECT_FALSE(s.stack.forward(kReader, kNode));
+  EXPECT_TRUE(s.stack.forward(kNode, PortId(2)));
+  EXPECT_TRUE(s.stack.forward(kNode, PortId(0)));
+  EXPECT_FALSE(s.stack.forward(kNode, PortId(0)));
+  s.stack.take(s.now, kNode, notify(PortId(0), 2));
+  EXPECT_EQ(s.sent().size(), 1u);
+  EXPECT_FALSE(s.stack.forward(kNode, PortId(0)));
+}
+
 // However many reads of a pair wait here, the other host's /N/ is taken.
 TEST(SwitchStack, ReadsDoNotTakeTheRoomOfWritesOfTheSamePair) {
   Switch s;

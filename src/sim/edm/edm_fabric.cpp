@@ -26,6 +26,7 @@ edm::SchedulerConfig scheduler_config(const EdmTestbedHardware& hardware, const 
           .patience = settings.patience};
 }
 
+PortId destination_of(const Unit& data) { return data.kind == UnitKind::kWrite ? data.port : data.to; }
 bool goes_through(UnitKind kind) {
   return kind == UnitKind::kWrite || kind == UnitKind::kResponse || kind == UnitKind::kNull;
 }
@@ -101,9 +102,10 @@ class EdmFabric::Link {
       Coming coming = std::move(on_way_up_.front());
       on_way_up_.pop_front();
       if (goes_through(coming.unit.unit.kind)) {
-        if (!more_follow_) SLUICE_CHECK(fabric_.stack_.forward(port_, circuit_));  // data come by a grant alone
+        const PortId to = destination_of(coming.unit.unit);
+        if (!more_follow_) SLUICE_CHECK(fabric_.stack_.forward(port_, to));  // data come by a grant alone
         more_follow_ = coming.unit.unit.more;
-        fabric_.links_[circuit_.value]->data_down(now + fabric_.stack_.data_latency(), port_, std::move(coming.unit));
+        fabric_.links_[to.value]->data_down(now + fabric_.stack_.data_latency(), port_, std::move(coming.unit));
       } else {
         const auto& down = fabric_.links_.at(coming.unit.unit.port.value);
         fabric_.stack_.take(now, port_, coming.unit.view(), down->writes_came(port_));
@@ -192,7 +194,6 @@ class EdmFabric::Link {
   PortId port_;
   Time up_free_;
   std::deque<Coming> on_way_up_;
-  PortId circuit_{};  // of the last data up
   bool more_follow_ = false;
   Time down_free_;
   std::deque<Control> control_;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <set>
 
 #include "base/effort_test.h"
@@ -282,6 +283,71 @@ TEST(EdmFaults, ASwitchThatStopsAtAnyInstantLosesNothing) {
                           Time::at(Duration::picoseconds(static_cast<std::int64_t>(rng.below(50'000'000)))));
     drive.run();
     nothing_is_lost(drive);
+  }
+}
+
+// Each link to each network is longer by nothing, a picosecond, a metre of cable or 20 of them.
+void make_links_differ(EdmTestbed& bed, std::uint64_t seed) {
+  static constexpr std::array kMost{1u, 2u, 5'000u, 100'000u};
+  Rng rng = Rng(seed).fork("links");
+  for (std::uint32_t network = 0; network < 2; ++network) {
+    for (std::uint32_t host = 0; host < Drive::kHosts; ++host) {
+      const std::uint64_t longer = rng.below(kMost.at(rng.below(kMost.size())));
+      bed.lengthen(network, host, Duration::picoseconds(static_cast<std::int64_t>(longer)));
+    }
+  }
+}
+
+// The two switches then see the requests of different hosts in another order, and grant in another one.
+TEST(EdmFaults, MirroredNetworksWhoseLinksDifferDoEverythingOnce) {
+  for (std::uint64_t seed = 0; seed < usual_effort(500); ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Drive drive(seed, Networks::kMirrored);
+    make_links_differ(drive.bed, seed);
+    drive.run();
+    nothing_is_lost(drive);
+    EXPECT_TRUE(drive.bed.in_service(0) && drive.bed.in_service(1));
+    EXPECT_EQ(drive.bed.switch_stack(0).scheduler().counters().granted_bytes,
+              drive.bed.switch_stack(1).scheduler().counters().granted_bytes);
+  }
+}
+
+TEST(EdmFaults, OfNetworksWhoseLinksDifferOneMayStopAtAnyInstant) {
+  for (std::uint64_t seed = 0; seed < usual_effort(1'000); ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Rng rng = Rng(seed).fork("faults");
+    Drive drive(seed, Networks::kMirrored);
+    make_links_differ(drive.bed, seed);
+    const auto network = static_cast<std::uint32_t>(rng.below(2));
+    if (rng.below(2) == 0) {
+      drive.bed.kill_switch(network,
+                            Time::at(Duration::picoseconds(static_cast<std::int64_t>(rng.below(150'000'000)))));
+    } else {
+      drive.bed.corrupt({.network = network,
+                         .host = static_cast<std::uint32_t>(rng.below(Drive::kHosts)),
+                         .way = rng.below(2) == 0 ? EdmTestbed::Way::kUp : EdmTestbed::Way::kDown,
+                         .block = rng.below(drive.bursts() ? 1'500 : 150),
+                         .bits = flips(rng)});
+    }
+    drive.run();
+    nothing_is_lost(drive);
+  }
+}
+
+// A network that brings nothing for a millisecond might as well have stopped: its copies would be taken for new ones at last.
+TEST(EdmFaults, ANetworkThatLagsIsTakenOutOfService) {
+  for (const std::uint32_t late : {0u, 1u}) {
+    EdmTestbed bed(hardware(), 2, 16'384, {}, {}, Networks::kMirrored);
+    bed.lengthen(late, 0, Duration::milliseconds(1));
+    for (std::uint64_t i = 0; i < 2'000; ++i)
+      ASSERT_TRUE(bed.host(0).write(Time{}, PortId(1), i * 8, std::vector<std::uint8_t>(8, 9)));
+    bed.wake(0);
+    bed.run(Time::at(Duration::milliseconds(10)));
+    EXPECT_TRUE(bed.in_service(1 - late));
+    EXPECT_FALSE(bed.in_service(late));
+    EXPECT_EQ(bed.counts().lagged, 1u);
+    EXPECT_EQ(std::ranges::count(bed.memory(1), 9), 16'000);
+    EXPECT_EQ(bed.host(1).strays(), 0u);
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "edm/mirrored_units.h"
 #include "edm/preemption.h"
 #include "sim/edm/edm_stacks.h"
 
@@ -21,6 +22,7 @@ using edm::UnitVerdict;
 
 namespace {
 constexpr std::int64_t kLongestRequestBlocks = 5;  // compare-and-swap: /MS/, address, two operands, /MT/
+constexpr std::uint32_t kMostActive = 127;         // SchedulerConfig
 constexpr std::uint64_t kMostBytes = 1u << 20;     // of an operation
 }  // namespace
 
@@ -36,7 +38,7 @@ struct EdmTestbed::Node {
     Time first_block{};  // of the message that is coming
     Time up_free{};
     Time down_free{};
-    std::uint64_t units = 0;  // that have come
+    Duration longer{};  // than links are
     std::uint64_t blocks_up = 0;
     std::uint64_t blocks_down = 0;
     // The switch's end.
@@ -100,7 +102,7 @@ struct EdmTestbed::Node {
     }
   };
   std::array<Side, 2> sides;
-  std::uint64_t taken = 0;  // units, from whichever network had them first
+  edm::MirroredUnits copies;
 };
 
 // One way of a link with frames on it: a block at every tick.
@@ -176,7 +178,9 @@ EdmTestbed::EdmTestbed(const EdmTestbedHardware& hardware, const Settings& setti
   SLUICE_CHECK(settings.networks == Networks::kOne || background.frame_bytes == 0);
   const edm::SchedulerConfig scheduler{
       .ports = settings.hosts,
-      .active_per_pair = settings.active_per_pair,
+      // Mirrored, one of the switches may have granted what the other has still to grant.
+      .active_per_pair =
+          std::min(settings.active_per_pair * static_cast<std::uint32_t>(settings.networks), kMostActive),
       .policy = settings.policy,
       .matching = settings.matching,
       .block_time = hardware.block(),
@@ -254,6 +258,7 @@ void EdmTestbed::wake_switch(std::uint32_t network) {
   if (!runs(network)) return;
   edm::SwitchStack& stack = networks_[network].stack;
   stack.on_deadline(now_);
+  if (mirrored() && stack.refused_writes() != 0) return lags(network);
   for (edm::SwitchStack::Down down; stack.poll(now_, down);) {
     note(network, "switch sends");
     control_down(network, down);
@@ -263,6 +268,17 @@ void EdmTestbed::wake_switch(std::uint32_t network) {
     at(next, [this, network, next] {
       if (networks_[network].stack.next_deadline() <= next) wake_switch(network);
     });
+}
+
+void EdmTestbed::lags(std::uint32_t network) {
+  out_of_service(network);
+  ++counts_.lagged;
+}
+
+void EdmTestbed::lengthen(std::uint32_t network, std::uint32_t host, Duration by) {
+  SLUICE_CHECK(up_.empty());
+  nodes_.at(host)->sides.at(network).longer = by;
+  links_differ_ = true;
 }
 
 Block EdmTestbed::over_link(std::uint32_t network, std::uint32_t host, Way way, Block block) {
@@ -298,10 +314,11 @@ void EdmTestbed::send_up(std::uint32_t from, const Unit& unit) {
   for (std::uint32_t network = 0; network < networks_.size(); ++network) {
     if (!runs(network)) continue;
     Time& free = node.sides[network].up_free;
+    const Duration link = hardware_.link() + node.sides[network].longer;
     for (std::size_t i = 0; i < n; ++i) {
       const Time leaves = std::max(now_, free);
       free = leaves + hardware_.block();
-      at(leaves + hardware_.link(), [this, network, from, block = blocks[i]] { at_switch(network, from, block); });
+      at(leaves + link, [this, network, from, block = blocks[i]] { at_switch(network, from, block); });
     }
   }
 }
@@ -326,7 +343,7 @@ void EdmTestbed::data_down(std::uint32_t network, std::uint32_t to, std::uint32_
   if (stream == streams.rend() || type(edm::MemoryBlock::kStart)) {
     const bool met = std::ranges::any_of(streams, [](const auto& s) { return !s.over; });
     // Zero queueing: data find other data before them only if something has made some of them late.
-    SLUICE_CHECK(!met || counts_.long_requests != 0 || counts_.held_requests != 0);
+    SLUICE_CHECK(!met || counts_.long_requests != 0 || counts_.held_requests != 0 || links_differ_);
     if (met) ++counts_.met;
     streams.push_back({.from = from, .came = now_, .blocks = {}, .writes = edm::begins_write(block)});
     stream = streams.rbegin();
@@ -356,7 +373,7 @@ void EdmTestbed::send_down(std::uint32_t network, std::uint32_t to) {
   Block block;
   if (!side.next_down(now_, block, counts_)) return;
   side.down_free = now_ + hardware_.block();
-  at(now_ + hardware_.link(), [this, network, to, block] { at_host(network, to, block); });
+  at(now_ + hardware_.link() + side.longer, [this, network, to, block] { at_host(network, to, block); });
   send_later(network, to, side.down_free);
 }
 
@@ -379,14 +396,8 @@ void EdmTestbed::at_switch(std::uint32_t network, std::uint32_t from, const Bloc
   edm::SwitchStack& stack = networks_[network].stack;
   const bool legal = block.is_data() || (block.sync == edm::Sync::kControl && edm::checks(block));
   const bool begins = legal && edm::goes_through(block);
-  // Data come by a grant alone.
-  const bool needs_circuit = legal && begins && !side.more_follow;
-  if (!legal || (needs_circuit && !stack.forward(PortId(static_cast<std::uint16_t>(from)), side.to))) {
-    networks_[network].in_service = false;
-    return;
-  }
+  if (!legal || (begins && !begin_data(network, from, block))) return out_of_service(network);
   if (begins) {
-    side.more_follow = edm::more_follow(block);
     note(network, "switch takes");
     side.going_through = true;
     if (edm::begins_write(block))
@@ -409,15 +420,30 @@ void EdmTestbed::at_switch(std::uint32_t network, std::uint32_t from, const Bloc
     note(network, "switch takes");
   const UnitVerdict verdict = side.switch_reader.take(block);
   if (verdict == UnitVerdict::kMore) return;
-  if (verdict != UnitVerdict::kWhole) {
-    networks_[network].in_service = false;
-    return;
-  }
+  if (verdict != UnitVerdict::kWhole) return out_of_service(network);
   const Unit& unit = side.switch_reader.unit();
   const PortId sender(static_cast<std::uint16_t>(from));
   const bool known = unit.port.value < nodes_.size();
   stack.take(now_, sender, unit, known ? nodes_[unit.port.value]->sides[network].order.came(sender) : 0);
   wake_switch(network);
+}
+
+bool EdmTestbed::begin_data(std::uint32_t network, std::uint32_t from, const Block& first) {
+  Node::Side& side = nodes_[from]->sides[network];
+  const PortId to = edm::destination_of(first);
+  if (to.value >= nodes_.size()) return false;
+  const bool follows = side.more_follow && to == side.to;
+  side.to = to;
+  side.more_follow = edm::more_follow(first);
+  // Data come by a grant alone: of either switch.
+  return follows || networks_[network].stack.forward(PortId(static_cast<std::uint16_t>(from)), to) || mirrored();
+}
+
+bool EdmTestbed::first_copy(std::uint32_t network, Node& node, const Unit& unit) {
+  const bool first = node.copies.first(network, unit);
+  const std::uint32_t other = 1 - network;
+  if (node.copies.behind(other) > edm::MirroredUnits::kMostBehind && networks_[other].in_service) lags(other);
+  return first;
 }
 
 void EdmTestbed::at_host(std::uint32_t network, std::uint32_t to, const Block& sent) {
@@ -433,13 +459,8 @@ void EdmTestbed::at_host(std::uint32_t network, std::uint32_t to, const Block& s
   const bool legal = block.sync == edm::Sync::kData || block.sync == edm::Sync::kControl;
   const UnitVerdict verdict = legal ? side.reader.take(block) : UnitVerdict::kBadKind;
   if (verdict == UnitVerdict::kMore) return;
-  if (verdict != UnitVerdict::kWhole) {
-    networks_[network].in_service = false;
-    return;
-  }
-  // Both networks bring the same units in the same order: the first copy counts.
-  if (++side.units <= node.taken || node.dead) return;
-  node.taken = side.units;
+  if (verdict != UnitVerdict::kWhole) return out_of_service(network);
+  if (node.dead || (mirrored() && !first_copy(network, node, side.reader.unit()))) return;
   node.stack.take(ends ? side.first_block : now_, now_, side.reader.unit());
   wake(to);
 }

@@ -1,10 +1,12 @@
 // EDM's testbed, block by block: host stacks, the switch's stack and links, each with the latencies of the paper's hardware. Table 1 comes out.
 //
 // Waiting:  granted data find no other data in the switch: checked for each, unless data may have been late: by a request of several blocks, which
-//           nothing may interrupt, or by a read that the switch held. Requests and grants go before them, for a few blocks. counts() has the longest wait.
-// Mirrored: with two networks, hosts send all that they send on both links, and take of what comes on both the copy that is first; so both switches see
-//           and decide the same (EDM §3.3). A block that does not check, wherever it is seen, takes its network out of service, since the two
-//           would not agree any longer; the other one goes on. The switch looks at the CRC-8 of each control block, at those that it passes on
+//           nothing may interrupt, by a read that the switch held, or by a link that is longer than others. Requests and grants go before them, for a few blocks. counts() has the longest wait.
+// Mirrored: with two networks, hosts send all that they send on both links, and take of what comes on both the copy that is first (EDM §3.3,
+//           mirrored_units.h). Where all links are as long, both switches decide the same; where they are not, they may grant in another order,
+//           and data go where they say by either. A block that does not check, wherever it is seen, takes its network out of service, since what the
+//           other brings would not come by it any longer; so does a notification for which a switch has no room, as its queues lag behind the
+//           other's. The other one goes on. The switch looks at the CRC-8 of each control block, at those that it passes on
 //           too, in the cycle in which it identifies them.
 // Time:     each stage is counted from when its block came, without a phase between clocks: that is in the cycles of a crossing.
 // Source:   EDM §3.2.1, §3.2.2, Table 1, Figure 5.
@@ -130,6 +132,8 @@ class EdmTestbed {
     std::vector<unsigned> bits;
   };
   void corrupt(const Corruption& corruption) { corruptions_.push_back(corruption); }
+  // A host's link to a network takes so much longer, either way. Before anything runs; without frames.
+  void lengthen(std::uint32_t network, std::uint32_t host, Duration by);
   bool in_service(std::uint32_t network) const { return networks_.at(network).in_service; }
   std::uint64_t blocks_over(std::uint32_t network, std::uint32_t host, Way way) const;
   const edm::SwitchStack& switch_stack(std::uint32_t network = 0) const { return networks_.at(network).stack; }
@@ -144,6 +148,7 @@ class EdmTestbed {
     std::uint64_t long_requests = 0;  // of several blocks, that have left a host
     std::uint64_t met = 0;            // chunks of data that came to a link down before another one had come whole
     Duration most_waited{};           // of a chunk's first block in the switch
+    std::uint64_t lagged = 0;         // networks out of service since they were behind the other one
   };
   const Counts& counts() const { return counts_; }
 
@@ -164,7 +169,7 @@ class EdmTestbed {
   struct Network {
     edm::SwitchStack stack;
     bool alive = true;
-    bool in_service = true;  // false: a block did not check
+    bool in_service = true;  // false: a block did not check, or it lags
   };
   void at(Time when, std::function<void()> what);
   void wake_switch(std::uint32_t network);
@@ -177,7 +182,14 @@ class EdmTestbed {
   void send_down(std::uint32_t network, std::uint32_t to);
   void at_switch(std::uint32_t network, std::uint32_t from, const edm::Block& block);
   void at_host(std::uint32_t network, std::uint32_t to, const edm::Block& block);
+  // The first block of what goes along a circuit has come to a switch. False: it may not go where it says.
+  bool begin_data(std::uint32_t network, std::uint32_t from, const edm::Block& first);
+  bool first_copy(std::uint32_t network, Node& node, const edm::Unit& unit);
   void tick(Line& line);
+  void out_of_service(std::uint32_t network) { networks_[network].in_service = false; }
+  // The other one goes on without it.
+  void lags(std::uint32_t network);
+  bool mirrored() const { return networks_.size() == 2; }
   void receive(Line& line, const edm::Block& block);
   bool runs(std::uint32_t network) const { return networks_[network].alive && networks_[network].in_service; }
   void note(std::uint32_t network, std::string where);
@@ -186,6 +198,7 @@ class EdmTestbed {
   EdmTestbedHardware hardware_;
   std::vector<Network> networks_;
   std::vector<Corruption> corruptions_;
+  bool links_differ_ = false;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::unique_ptr<Line>> up_;  // with frames on them; empty without
   std::vector<std::unique_ptr<Line>> down_;
