@@ -19,6 +19,7 @@ TransmitMultiplexer::TransmitMultiplexer(Policy policy, Neighbour neighbour)
 void TransmitMultiplexer::offer_frame(const Block& block) {
   SLUICE_CHECK(frame_has_room());
   frame_.push(block);
+  if (block != kIdleBlock) ++frames_wait_;
 }
 
 bool TransmitMultiplexer::offer(const Unit& unit) {
@@ -42,14 +43,20 @@ bool TransmitMultiplexer::offer(const Block& block) {
 
 Block TransmitMultiplexer::next() {
   const bool memory = !singles_.empty() || !memory_.empty();
-  // Idle blocks are there to be used.
-  if (memory && !in_message_ && !frame_.empty() && frame_.front() == kIdleBlock) {
-    frame_.pop();
-    return next_of_memory();
-  }
-  const bool frame_turn = !in_message_ && owed_ != 0 && !frame_.empty();
-  if (memory && !frame_turn) return next_of_memory();
-  return next_of_frame();
+  if (!memory) return next_of_frame();
+  const bool frame_turn = !in_message_ && owed_ != 0 && frames_wait_ != 0;
+  const bool idle = !frame_.empty() && frame_.front() == kIdleBlock;
+  // Idle blocks are there to be used, but a message begun in front of a frame whose turn it is would take more than its place.
+  const bool uses_idle = idle && (!frame_turn || !singles_.empty());
+  if (frame_turn && !uses_idle) return next_of_frame();
+  if (uses_idle) pop_frame();
+  return next_of_memory();
+}
+
+Block TransmitMultiplexer::pop_frame() {
+  const Block out = frame_.pop();
+  if (out != kIdleBlock) --frames_wait_;
+  return out;
 }
 
 Block TransmitMultiplexer::next_of_frame() {
@@ -58,7 +65,7 @@ Block TransmitMultiplexer::next_of_frame() {
     return kIdleBlock;
   }
   if (owed_ != 0) --owed_;
-  return frame_.pop();
+  return pop_frame();
 }
 
 Block TransmitMultiplexer::next_of_memory() {
@@ -74,7 +81,7 @@ Block TransmitMultiplexer::next_of_memory() {
     ++message_sent_;
     if (!in_message_) over = std::exchange(message_sent_, 0);
   }
-  if (policy_ == Policy::kFair) owed_ = frame_.empty() ? 0 : owed_ + over;
+  if (policy_ == Policy::kFair) owed_ = frames_wait_ == 0 ? 0 : owed_ + over;
   return out;
 }
 

@@ -1,11 +1,12 @@
 // Intra-frame preemption: frames' blocks and memory's on one link, and apart again behind it.
 //
-// Sending:    TransmitMultiplexer picks the next 66 bits. Memory's blocks go into idle ones where there are any, and between the blocks of a
+// Sending:    TransmitMultiplexer picks the next 66 bits. Any of memory's blocks go into idle ones where there are any, and between the blocks of a
 //             frame where there are not; a message /MS/ … /MT/ is not broken up by frames, for its data blocks look like theirs. What
 //             the MAC sends meanwhile waits in four blocks, then the MAC is told to wait.
 // Receiving:  ReceiveSeparator takes memory's blocks out. A frame's are kept until its /T/ and then given to the decoder back to back, idle blocks
 //             where memory's had been: a legal stream, one block for one block.
-// Fair:       after so many of memory's blocks, as many of a frame's that waited; a message counts when it is over. kMemoryFirst: never.
+// Fair:       after so many of memory's blocks, as many of a frame's that waited; a message counts when it is over, and none begins before, not in
+//             the gap between two frames either. Where frames do not wait, nothing is owed to them. kMemoryFirst: never.
 // Invariant:  frames come out as they went in, in order; so do memory's units.
 // Errors:     what breaks off a message, a frame longer than the buffer: counted; the stream behind stays legal.
 // Threads:    one owner each; no allocation after construction.
@@ -72,6 +73,7 @@ class TransmitMultiplexer {
 
  private:
   Block next_of_frame();
+  Block pop_frame();
   Block next_of_memory();
 
   Policy policy_;
@@ -82,7 +84,8 @@ class TransmitMultiplexer {
   std::vector<Block> unit_;  // while one is written
   bool in_message_ = false;
   std::size_t message_sent_ = 0;
-  std::size_t owed_ = 0;  // to frames
+  std::size_t frames_wait_ = 0;  // blocks that are not idle, among frame_
+  std::size_t owed_ = 0;         // to frames
 };
 
 class ReceiveSeparator {

@@ -303,6 +303,60 @@ TEST(Preemption, FairGivesFramesAsManyBlocksAsMemoryAndMemoryFirstNone) {
   }
 }
 
+// Memory always has something; frames of that many bytes come for so many per cent of the link's time, to a MAC that sends idle blocks when it has none.
+// Returns what they get.
+double percent_of_frames(std::size_t bytes, std::size_t percent) {
+  Link link{.transmit{Policy::kFair, Neighbour::kEdm}};
+  const std::size_t blocks = (bytes + 20 + 7) / 8;  // with preamble, /T/ and the least gap
+  const Bytes data(256, 1);
+  constexpr std::size_t kTurns = 50'000;
+  std::size_t sent = 0;
+  for (std::size_t i = 0; i < kTurns; ++i) {
+    if (link.mac.empty() && sent * blocks * 100 <= i * percent) {
+      link.send(Bytes(bytes, 7));
+      ++sent;
+    }
+    if (link.mac.empty()) link.mac.push_back(kIdleLanes);
+    while (link.transmit.memory_waiting() < 100) {
+      EXPECT_TRUE(link.transmit.offer({.kind = UnitKind::kResponse, .bytes = 256, .data = data}));
+    }
+    link.turn();
+  }
+  return 100.0 * static_cast<double>(link.frames_came.size() * blocks) / kTurns;
+}
+
+TEST(Preemption, FairIsFairToFramesWithGapsBetweenThem) {
+  for (const std::size_t bytes : {64u, 1'500u}) {
+    EXPECT_NEAR(percent_of_frames(bytes, 100), 50, 5) << bytes;
+    EXPECT_NEAR(percent_of_frames(bytes, 90), 50, 5) << bytes;
+    EXPECT_NEAR(percent_of_frames(bytes, 40), 40, 2) << bytes;
+    EXPECT_NEAR(percent_of_frames(bytes, 20), 20, 1) << bytes;
+  }
+}
+
+// However long memory has had the link for itself.
+TEST(Preemption, AFrameAfterIdleTimeWaitsForOneMessageAndDoesNotStopMemory) {
+  Link link{.transmit{Policy::kFair, Neighbour::kEdm}};
+  link.mac.insert(link.mac.end(), 20'000, kIdleLanes);
+  const Bytes data(256, 1);
+  std::uint64_t memory = 0;
+  int began = -1;
+  const auto turn = [&](int i) {
+    while (link.transmit.memory_waiting() < 100) {
+      EXPECT_TRUE(link.transmit.offer({.kind = UnitKind::kResponse, .bytes = 256, .data = data}));
+    }
+    if (link.turn()) ++memory;
+    if (began < 0 && link.receive.waiting() > 1) began = i;
+  };
+  for (int i = 0; !link.mac.empty(); ++i) turn(i);
+  link.send(Bytes(9'000, 7));
+  memory = 0;
+  for (int i = 0; i < 1'000; ++i) turn(i);
+  EXPECT_GE(began, 0);
+  EXPECT_LE(began, 4 + 34);
+  EXPECT_GE(memory, 12u);
+}
+
 TEST(Preemption, TakesIdleBlocksForMemoryAndHoldsNobodyUp) {
   Link link{.transmit{Policy::kFair, Neighbour::kEdm}};
   link.mac.insert(link.mac.end(), 100, kIdleLanes);

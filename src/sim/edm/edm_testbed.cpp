@@ -109,17 +109,20 @@ struct EdmTestbed::Node {
 class EdmTestbed::Line {
  public:
   Line(const Background& background, std::uint32_t which_node, bool is_up, Rng& rng)
-      : node(which_node), up(is_up), background_(background), frame_(background.frame_bytes) {
+      : node(which_node),
+        up(is_up),
+        background_(background),
+        frame_(background.frame_bytes),
+        rng_(rng.fork("gaps").fork(which_node * 2 + (is_up ? 1 : 0))) {
     for (std::uint8_t& byte : frame_) byte = static_cast<std::uint8_t>(rng.below(256));
     std::vector<edm::Lanes> lanes;
     writer_.frame(frame_, lanes);
     writer_.idle(lanes);
-    // Idle blocks behind each frame, so that frames take their share of the time.
     const std::size_t busy = lanes.size();
     const std::size_t all = background.percent == 0 ? busy : busy * 100 / background.percent;
     for (const edm::Lanes& one : lanes) cycle_.push_back(background.percent == 0 ? edm::kIdleBlock : edm::encode(one));
-    cycle_.resize(std::max(all, busy), edm::kIdleBlock);
-    lead_ = rng.below(cycle_.size());
+    gap_ = std::max(all, busy) - busy;
+    lead_ = rng.below(busy + gap_);
   }
 
   edm::Block next() {
@@ -154,16 +157,22 @@ class EdmTestbed::Line {
       return edm::kIdleBlock;
     }
     const edm::Block block = cycle_[at_];
-    at_ = (at_ + 1) % cycle_.size();
+    if (++at_ == cycle_.size()) {
+      at_ = 0;
+      // So that frames take their share of the time, and no link keeps in step with another.
+      lead_ = rng_.below(gap_ * 2 + 1);
+    }
     return block;
   }
 
   Background background_;
   std::vector<std::uint8_t> frame_;
   edm::LaneWriter writer_;
-  std::vector<edm::Block> cycle_;  // a frame and the gap behind it, over and over
+  std::vector<edm::Block> cycle_;  // a frame, over and over
   std::size_t at_ = 0;
-  std::uint64_t lead_ = 0;  // idle blocks before the first one
+  std::uint64_t gap_ = 0;   // idle blocks behind one, in the mean
+  std::uint64_t lead_ = 0;  // idle blocks before the next one
+  Rng rng_;
   edm::TransmitMultiplexer multiplexer_{edm::TransmitMultiplexer::Policy::kFair,
                                         edm::TransmitMultiplexer::Neighbour::kEdm};
   edm::StreamRule on_wire_;
