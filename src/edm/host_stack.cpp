@@ -37,6 +37,7 @@ bool HostStack::modify(Time now, PortId node, std::uint64_t address, ModifyOp op
 
 bool HostStack::ask(Time now, Question question) {
   Line& line = lines_[question.unit.port.value];
+  question.deadline = now + config_.read_timer;
   if (!full(line.reads)) return start_read(now, std::move(question));
   line.waiting_reads.push_back(std::move(question));
   return true;
@@ -48,7 +49,7 @@ bool HostStack::start_read(Time now, Question question) {
   if (line.reads == kMessageIds) return false;
   ++line.reads;
   const std::uint32_t wanted = unit.kind == UnitKind::kModify ? 8 : unit.bytes;
-  const Read read{question.tag, now + config_.read_timer, Time::never(), {}, wanted};
+  const Read read{question.tag, question.deadline, Time::never(), {}, wanted};
   while (line.asked - line.settled < kMessageIds) {
     const auto id = static_cast<std::uint8_t>(line.asked++);
     // One that the switch has refused keeps its id until its timer ends.
@@ -57,7 +58,8 @@ bool HostStack::start_read(Time now, Question question) {
     request(after(now, kRequestCycles), unit, std::move(question.operands));
     return true;
   }
-  unsent_.push_back({unit.port, read.tag, read.deadline});
+  const auto later = [&](const Unsent& other) { return other.deadline > read.deadline; };
+  unsent_.insert(std::ranges::find_if(unsent_, later), {unit.port, read.tag, read.deadline});
   return true;
 }
 
@@ -137,13 +139,27 @@ Time HostStack::next_deadline() const {
   Time next = ready == nullptr ? Time::never() : std::max(ready->at, link_free_);
   for (const auto& [peer, read] : reads_) next = std::min(next, read.deadline);
   if (!unsent_.empty()) next = std::min(next, unsent_.front().deadline);
+  for (const auto& [node, line] : lines_) {
+    if (!line.waiting_reads.empty()) next = std::min(next, line.waiting_reads.front().deadline);
+  }
   return next;
+}
+
+void HostStack::null(Time now, std::uint64_t tag) {
+  done_.push_back({.tag = tag, .null = true, .first_block = now, .last_block = now, .data = {}});
+}
+
+void HostStack::end_waiting(Time now) {
+  for (auto& [node, line] : lines_) {
+    auto& waiting = line.waiting_reads;  // in order of time
+    for (; !waiting.empty() && waiting.front().deadline <= now; waiting.pop_front()) null(now, waiting.front().tag);
+  }
 }
 
 void HostStack::on_deadline(Time now) {
   std::vector<PortId> ended;
   const auto end = [&](std::uint64_t tag, PortId node) {
-    done_.push_back({.tag = tag, .null = true, .first_block = now, .last_block = now, .data = {}});
+    null(now, tag);
     ended.push_back(node);
   };
   for (auto it = reads_.begin(); it != reads_.end();) {
@@ -156,6 +172,7 @@ void HostStack::on_deadline(Time now) {
   }
   for (; !unsent_.empty() && unsent_.front().deadline <= now; unsent_.pop_front())
     end(unsent_.front().tag, unsent_.front().node);
+  end_waiting(now);
   for (const PortId node : ended) read_over(now, node);
 }
 

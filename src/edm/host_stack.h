@@ -13,7 +13,8 @@
 //             message id is not used anew before: a node that has left 256 reads in a row unanswered is sent no more until it answers one of
 //             them, and reads of it end as NULL when their timers do.
 //             A write that is never granted keeps its id for good; the others have the rest.
-// Errors:     what comes and fits nothing that is under way, or is for another host, is counted; a read without an answer is done as NULL when its timer ends.
+// Errors:     what comes and fits nothing that is under way, or is for another host, is counted; a read without an answer is done as NULL when its timer
+//             ends, which runs from when it was asked for: also one that X has kept here and that nobody has been sent.
 // Threads:    one owner. Allocates for each message: it is a model of hardware, and not for a data path.
 // Limits:     256 messages a peer and direction; further ones are refused, unless X is kept here. How many of them X keeps waiting is not bounded.
 // Source:     EDM §3.2.1; the cycles, its last paragraph.
@@ -140,6 +141,7 @@ class HostStack {
     Unit unit;
     std::vector<std::uint8_t> operands;
     std::uint64_t tag = 0;
+    Time deadline{};
   };
   // Messages to one peer: how many are under way, and those that X keeps back.
   struct Line {
@@ -157,6 +159,9 @@ class HostStack {
   bool full(std::uint32_t active) const { return config_.active_per_pair != 0 && active >= config_.active_per_pair; }
   bool ask(Time now, Question question);
   bool start_read(Time now, Question question);
+  // As the times of reads that have no answer end.
+  void end_waiting(Time now);
+  void null(Time now, std::uint64_t tag);
   bool start_writes(Time now, PortId node, Asked&& asked);
   void read_over(Time now, PortId node);
   void write_over(Time now, PortId node);

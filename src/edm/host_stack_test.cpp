@@ -70,6 +70,36 @@ TEST(EdmHostStack, WhatIsForAnotherHostIsAStray) {
   EXPECT_EQ(host.stack.strays(), 3u);
 }
 
+// However many X keeps back, of a node that answers nothing; another one is read meanwhile.
+TEST(EdmHostStack, EveryReadEndsWithItsOwnTimer) {
+  std::vector<std::uint8_t> memory(64);
+  HostStack stack({.port = PortId(0), .read_timer = Duration::microseconds(100), .active_per_pair = 3}, memory);
+  const Time second = Time::at(Duration::microseconds(40));
+  for (std::uint64_t tag = 0; tag < 60; ++tag) ASSERT_TRUE(stack.read(tag < 30 ? Time{} : second, kPeer, 0, 8, tag));
+  ASSERT_TRUE(stack.read(second, PortId(2), 0, 8, 100));
+  std::map<std::uint64_t, Time> ended;
+  for (Time now; (now = stack.next_deadline()) != Time::never();) {
+    stack.on_deadline(now);
+    for (Unit unit; stack.poll(now, unit);) {
+      if (unit.port != PortId(2)) continue;
+      const std::vector<std::uint8_t> data(8, 9);
+      stack.take(
+          now, now,
+          {.kind = UnitKind::kResponse, .port = unit.port, .id = unit.id, .bytes = 8, .last = true, .data = data});
+    }
+    for (Done done; stack.poll_done(done);) {
+      EXPECT_EQ(done.null, done.tag != 100);
+      EXPECT_TRUE(ended.try_emplace(done.tag, now).second);
+    }
+  }
+  ASSERT_EQ(ended.size(), 61u);
+  for (const auto& [tag, when] : ended) {
+    if (tag != 100) {
+      EXPECT_EQ(when, (tag < 30 ? Time{} : second) + Duration::microseconds(100)) << tag;
+    }
+  }
+}
+
 // One that comes so late that all 256 ids have been used must not be taken for another read's.
 TEST(EdmHostStack, AnAnswerIsNeverTakenForThatOfALaterReadWithTheSameId) {
   Host host;

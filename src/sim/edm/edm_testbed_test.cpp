@@ -288,8 +288,6 @@ struct ExpiredReads {
                          .read_timer = Duration::nanoseconds(800),
                          .mega_bytes = static_cast<std::uint32_t>(rng.below(2) * 1'024)}),
         model(8'192) {
-    for (int i = 0; i < 100; ++i)
-      EXPECT_TRUE(bed.host(0).read(Time{}, PortId(1), 0, 1 + static_cast<std::uint32_t>(rng.below(1'000)), kMany));
     for (std::uint32_t from = 1; from < 4; ++from) {
       for (int i = 0; i < 30; ++i) {
         const std::vector<std::uint8_t> data(1 + rng.below(from == 1 ? 100 : 1'500),
@@ -300,6 +298,15 @@ struct ExpiredReads {
       }
     }
     for (std::uint32_t h = 0; h < 4; ++h) bed.wake(h);
+    // As many at once as X lets go: the next ones when their timers have ended.
+    for (std::uint32_t asked = 0; asked < 100;) {
+      for (std::uint32_t i = 0; i < active && asked < 100; ++i, ++asked) {
+        const auto bytes = 1 + static_cast<std::uint32_t>(rng.below(1'000));
+        EXPECT_TRUE(bed.host(0).read(bed.now(), PortId(1), 0, bytes, kMany));
+      }
+      bed.wake(0);
+      bed.run(bed.now() + Duration::nanoseconds(800));
+    }
     bed.run(end());
     for (edm::Done done; bed.host(0).poll_done(done); ++over) nulls += done.null ? 1 : 0;
   }
