@@ -77,6 +77,17 @@ bool fits(const Format& format, const Lanes& lanes) {
   return true;
 }
 
+bool has_error(const Lanes& lanes) {
+  for (unsigned i = 0; i < 8; ++i) {
+    if (lanes.is_control(i) && lanes.lane(i) == lane::kError) return true;
+  }
+  return false;
+}
+// An /E/ is none of the control characters that are a block by themselves.
+bool is_legal(const Format& format, const Lanes& lanes) {
+  return format.type != kIdleBlock.type() || !has_error(lanes);
+}
+
 // False: not a block of the standard.
 bool try_decode(const Block& block, Lanes& out) {
   if (block.is_data()) return out = {block.payload, 0}, true;
@@ -94,7 +105,7 @@ bool try_decode(const Block& block, Lanes& out) {
     if (code == nullptr) return false;
     out.set(i, code->first, true);
   }
-  return true;
+  return is_legal(*format, out);
 }
 
 }  // namespace
@@ -102,7 +113,8 @@ bool try_decode(const Block& block, Lanes& out) {
 Block encode(const Lanes& lanes) {
   if (lanes.control == 0) return {Sync::kData, lanes.data};
   const auto format = std::find_if(kFormats.begin(), kFormats.end(), [&](const Format& f) { return fits(f, lanes); });
-  if (format == kFormats.end()) return encode(kErrorLanes);
+  const bool is_error = lanes == kErrorLanes;
+  if (!is_error && (format == kFormats.end() || !is_legal(*format, lanes))) return encode(kErrorLanes);
   std::uint64_t payload = format->type;
   for (unsigned i = 0; i < 8; ++i) {
     const std::uint8_t byte = lanes.lane(i);
@@ -125,9 +137,6 @@ BlockClass class_of(const Block& block) {
   Lanes lanes;
   if (!try_decode(block, lanes)) return BlockClass::kInvalid;
   if (block.is_data()) return BlockClass::kData;
-  for (unsigned i = 0; i < 8; ++i) {
-    if (lanes.is_control(i) && lanes.lane(i) == lane::kError) return BlockClass::kInvalid;
-  }
   const std::uint8_t type = block.type();
   if (type >= 0x87) return BlockClass::kTerminate;
   return type == 0x33 || type == 0x66 || type == 0x78 ? BlockClass::kStart : BlockClass::kControl;

@@ -3,7 +3,8 @@
 //
 // Bits:       a payload is a 64-bit word whose bit 0 goes first; the sync header likewise, so a control block's is 01 in binary, as in the paper
 //             (the standard prints it in the order of sending, 10).
-// Errors:     encode() and decode() never fail: what is no legal block becomes the error block, or lanes full of /E/, as the standard asks.
+// Errors:     encode() and decode() never fail: what is no legal block becomes the error block, or lanes full of /E/, as the standard asks. An /E/
+//             among eight control characters makes them so; beside /S/, /T/ or an ordered set it is a control character as any other.
 // Threads:    plain values; the scrambler has one owner.
 // Source:     IEEE 802.3 Clause 49 (49.2.4, Figures 49-7, 49-16 and 49-17, 49.2.6).
 #pragma once

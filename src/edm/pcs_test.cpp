@@ -69,6 +69,8 @@ TEST(Pcs, MakesTheErrorBlockOfWhatNoFormatHas) {
                                                {"10", "I", "12", "13", "14", "15", "16", "17"},
                                                {"S", "11", "12", "13", "T", "I", "I", "I"},
                                                {"10", "11", "12", "I", "I", "I", "I", "I"},
+                                               {"I", "I", "E", "I", "I", "I", "I", "I"},
+                                               {"E", "E", "E", "E", "E", "E", "E", "I"},
                                                {"T", "I", "I", "I", "S", "15", "16", "17"}}) {
     EXPECT_EQ(encode(lanes_of(text)), error) << fmt::format("{}", fmt::join(text, " "));
   }
@@ -84,6 +86,17 @@ TEST(Pcs, DecodesNoTypeAndNoCodeThatTheStandardLacks) {
   EXPECT_EQ(decode({Sync::kControl, std::uint64_t{0x01} << 8 | 0x1e}), kErrorLanes);
   EXPECT_EQ(decode({Sync::kControl, std::uint64_t{0x3} << 36 | 0x2d}), kErrorLanes);
   EXPECT_EQ(class_of(encode(kErrorLanes)), BlockClass::kInvalid);
+}
+
+// Clause 49's R_TYPE: an /E/ is out of place only in a block of eight control characters.
+TEST(Pcs, AnErrorCharacterSpoilsABlockOfControlCharactersAndNoOtherOne) {
+  const std::uint64_t error_in_lane_2 = std::uint64_t{0x1e} << 22;
+  EXPECT_EQ(decode({Sync::kControl, error_in_lane_2 | 0x1e}), kErrorLanes);
+  EXPECT_EQ(class_of({Sync::kControl, error_in_lane_2 | 0x1e}), BlockClass::kInvalid);
+  const auto class_of_lanes = [](const std::vector<std::string>& text) { return class_of(encode(lanes_of(text))); };
+  EXPECT_EQ(class_of_lanes({"I", "E", "I", "I", "S", "15", "16", "17"}), BlockClass::kStart);
+  EXPECT_EQ(class_of_lanes({"10", "T", "I", "E", "I", "I", "I", "I"}), BlockClass::kTerminate);
+  EXPECT_EQ(class_of_lanes({"Q", "11", "12", "13", "I", "I", "E", "I"}), BlockClass::kControl);
 }
 
 TEST(Pcs, EveryBlockThatDecodesEncodesToWhatDecodesTheSame) {

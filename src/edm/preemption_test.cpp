@@ -385,6 +385,40 @@ TEST(Preemption, DropsAFrameThatIsTooLongAndGoesOn) {
   EXPECT_EQ(link.receive.counters().frames_too_long, 1u);
 }
 
+// Clause 49 lets an /E/ stand before an /S/ and behind a /T/.
+TEST(Preemption, AFrameBesideErrorCharactersIsAFrame) {
+  for (const unsigned at : {0u, 3u, 8u + 5u, 8u + 7u}) {
+    std::vector<Lanes> lanes{kIdleLanes};
+    lanes[0].set(4, lane::kStart, true);
+    for (unsigned i = 5; i < 8; ++i) lanes[0].set(i, 0x55, false);
+    for (std::uint64_t i = 0; i < 9; ++i) lanes.push_back({0x0101010101010101u * (i + 1), 0});
+    Lanes last = kIdleLanes;
+    last.set(4, lane::kTerminate, true);
+    for (unsigned i = 0; i < 4; ++i) last.set(i, 0x66, false);
+    lanes.push_back(last);
+    (at < 8 ? lanes.front() : lanes.back()).set(at % 8, lane::kError, true);
+    ReceiveSeparator receive;
+    LaneReader reader;
+    StreamRule rule;
+    std::vector<Bytes> frames;
+    Block single;
+    write_unit({.kind = UnitKind::kNotify, .bytes = 8, .data = {}}, {&single, 1});
+    const auto turn = [&](const Block& block) {
+      receive.receive(block);
+      const Block out = receive.next();
+      EXPECT_TRUE(rule.accept(out));
+      reader.take(decode(out), frames);
+    };
+    for (const Lanes& one : lanes) {
+      turn(encode(one));
+      turn(single);
+    }
+    for (int i = 0; i < 30; ++i) turn(kIdleBlock);
+    EXPECT_EQ(frames.size(), 1u) << at;
+    EXPECT_EQ(reader.broken(), 0u) << at;
+  }
+}
+
 TEST(Preemption, AMessageThatIsBrokenOffIsCountedAndTheFrameBehindItComes) {
   ReceiveSeparator receive;
   std::array<Block, kMaxUnitBlocks> blocks;
