@@ -11,6 +11,12 @@ bool is_type(const Block& block, MemoryBlock type) {
   return !block.is_data() && block.type() == static_cast<std::uint8_t>(type);
 }
 
+// What may go first. A NULL may not: it is an answer, and goes along a circuit as others do.
+bool overtakes(const Block& block) {
+  const bool single = !block.is_data() && !is_type(block, MemoryBlock::kStart) && !is_type(block, MemoryBlock::kEnd);
+  return single && !goes_through(block);
+}
+
 }  // namespace
 
 TransmitMultiplexer::TransmitMultiplexer(Policy policy, Neighbour neighbour)
@@ -25,17 +31,16 @@ void TransmitMultiplexer::offer_frame(const Block& block) {
 bool TransmitMultiplexer::offer(const Unit& unit) {
   if (neighbour_ == Neighbour::kPlain) return false;
   const std::size_t blocks = unit_blocks(unit);
-  BlockQueue& queue = blocks == 1 ? singles_ : memory_;
-  if (queue.room() < blocks) return false;
   write_unit(unit, unit_);
+  BlockQueue& queue = overtakes(unit_[0]) ? singles_ : memory_;
+  if (queue.room() < blocks) return false;
   for (std::size_t i = 0; i < blocks; ++i) queue.push(unit_[i]);
   return true;
 }
 
 bool TransmitMultiplexer::offer(const Block& block) {
   if (neighbour_ == Neighbour::kPlain) return false;
-  const bool single = !block.is_data() && !is_type(block, MemoryBlock::kStart) && !is_type(block, MemoryBlock::kEnd);
-  BlockQueue& queue = single ? singles_ : memory_;
+  BlockQueue& queue = overtakes(block) ? singles_ : memory_;
   if (queue.room() == 0) return false;
   queue.push(block);
   return true;
@@ -77,7 +82,7 @@ Block TransmitMultiplexer::next_of_memory() {
     message_sent_ += in_message_ ? 1 : 0;
   } else {
     out = memory_.pop();
-    in_message_ = !is_type(out, MemoryBlock::kEnd);
+    if (!is_type(out, MemoryBlock::kSingle)) in_message_ = !is_type(out, MemoryBlock::kEnd);
     ++message_sent_;
     if (!in_message_) over = std::exchange(message_sent_, 0);
   }

@@ -7,7 +7,8 @@
 //             where memory's had been: a legal stream, one block for one block.
 // Fair:       after so many of memory's blocks, as many of a frame's that waited; a message counts when it is over, and none begins before, not in
 //             the gap between two frames either. Where frames do not wait, nothing is owed to them. kMemoryFirst: never.
-// Invariant:  frames come out as they went in, in order; so do memory's units.
+// Invariant:  frames come out as they went in, in order; so does what goes along a circuit, data and NULL. /N/, /G/ and requests of one block go first, in
+//             order among themselves: also inside a message.
 // Errors:     what breaks off a message, a frame longer than the buffer: counted; the stream behind stays legal.
 // Threads:    one owner each; no allocation after construction.
 // Source:     EDM §3.2, §3.2.3.

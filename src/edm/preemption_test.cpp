@@ -233,7 +233,8 @@ TEST(Preemption, WhateverIsMixedInEverythingComesOutAsItWentIn) {
     Rng rng(seed);
     Link link{.transmit{rng.below(2) == 0 ? Policy::kFair : Policy::kMemoryFirst, Neighbour::kEdm}};
     std::vector<Bytes> frames;
-    // Single blocks may overtake messages: each kind keeps its order.
+    // Single blocks may overtake messages, but no NULL does: each kind keeps its order.
+    const auto overtakes = [](const Unit& unit) { return unit_blocks(unit) == 1 && unit.kind != UnitKind::kNull; };
     std::deque<OwnedUnit> singles;
     std::deque<OwnedUnit> messages;
     const std::uint64_t frame_rate = 1 + rng.below(60);
@@ -245,13 +246,13 @@ TEST(Preemption, WhateverIsMixedInEverythingComesOutAsItWentIn) {
       if (block < 600 && rng.below(unit_rate) == 0) {
         OwnedUnit unit = drawn_unit(rng);
         if (link.transmit.offer(unit.unit)) {
-          (unit_blocks(unit.unit) == 1 ? singles : messages).push_back(std::move(unit));
+          (overtakes(unit.unit) ? singles : messages).push_back(std::move(unit));
           ++units_sent;
         }
       }
       ASSERT_LE(link.transmit.frame_waiting(), TransmitMultiplexer::kFrameBlocks);
       if (link.turn()) {
-        auto& expected = unit_blocks(link.units.unit()) == 1 ? singles : messages;
+        auto& expected = overtakes(link.units.unit()) ? singles : messages;
         ASSERT_FALSE(expected.empty());
         ASSERT_TRUE(same(link.units.unit(), expected.front().unit));
         expected.pop_front();
@@ -260,12 +261,34 @@ TEST(Preemption, WhateverIsMixedInEverythingComesOutAsItWentIn) {
     }
     for (int block = 0; block < 40'000 && link.frames_came.size() < frames.size(); ++block) {
       if (!link.turn()) continue;
-      (unit_blocks(link.units.unit()) == 1 ? singles : messages).pop_front();
+      (overtakes(link.units.unit()) ? singles : messages).pop_front();
     }
     ASSERT_EQ(link.frames_came, frames);
     EXPECT_EQ(link.reader.broken(), 0u);
     EXPECT_EQ(link.receive.counters().broken_messages + link.receive.counters().frames_too_long, 0u);
     EXPECT_GT(units_sent, 0);
+  }
+}
+
+// An answer's NULL goes along a circuit as its other answers' chunks do: it would take the next one's place.
+TEST(Preemption, ANullDoesNotOvertakeTheAnswersBeforeIt) {
+  const Bytes data(64, 1);
+  const Unit answer{.kind = UnitKind::kResponse, .id = MessageId(1), .bytes = 64, .data = data};
+  const Unit null{.kind = UnitKind::kNull, .id = MessageId(2), .data = {}};
+  const Unit grant{.kind = UnitKind::kGrant, .id = MessageId(3), .bytes = 64, .data = {}};
+  std::array<Block, kMaxUnitBlocks> blocks;
+  for (const bool as_blocks : {false, true}) {
+    Link link{.transmit{Policy::kFair, Neighbour::kEdm}};
+    for (const Unit& unit : {answer, null, grant}) {
+      const std::size_t n = as_blocks ? write_unit(unit, blocks) : 0;
+      for (std::size_t i = 0; i < n; ++i) ASSERT_TRUE(link.transmit.offer(blocks[i]));
+      ASSERT_TRUE(as_blocks || link.transmit.offer(unit));
+    }
+    std::vector<UnitKind> came;
+    for (int i = 0; i < 20; ++i) {
+      if (link.turn()) came.push_back(link.units.unit().kind);
+    }
+    EXPECT_EQ(came, (std::vector{UnitKind::kGrant, UnitKind::kResponse, UnitKind::kNull}));
   }
 }
 
