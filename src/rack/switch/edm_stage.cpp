@@ -241,7 +241,7 @@ void EdmStage::granted(Time now, const edm::Grant& grant) {
     --l.reads_asked;
     ++counters_.reads;
     counters_.read_bytes += slots_[l.first].answer;
-    release_first(now, l);
+    release_granted(now, l);
     return ask(now, line);
   }
   const std::uint32_t line = pair(grant.source, grant.destination);
@@ -255,9 +255,14 @@ void EdmStage::granted(Time now, const edm::Grant& grant) {
     l.bytes_asked -= used;
     ++counters_.frames;
     counters_.frame_bytes += slots_[l.first].length;
-    release_first(now, l);
+    release_granted(now, l);
   }
   ask(now, line);
+}
+
+void EdmStage::release_granted(Time now, Line& line) {
+  if (now > slots_[line.first].since) ++counters_.waited;
+  release_first(now, line);
 }
 
 void EdmStage::release_first(Time now, Line& line) {
@@ -265,7 +270,6 @@ void EdmStage::release_first(Time now, Line& line) {
   Slot& s = slots_[slot];
   line.first = s.next;
   if (line.first == kNone) line.last = kNone;
-  if (now > s.since) ++counters_.waited;
   counters_.longest = std::max(counters_.longest, now - s.since);
   s.next = kNone;
   (ready_first_ == kNone ? ready_first_ : slots_[ready_last_].next) = slot;

@@ -103,6 +103,7 @@ class EdmStage final : public switching::Stage {
   void schedule(Time now);
   void granted(Time now, const edm::Grant& grant);
   void release_first(Time now, Line& line);
+  void release_granted(Time now, Line& line);
   void let_go(Line& line, std::uint64_t& counter);
   void sweep(Time now);
   void emit(port::FrameSink& outbox);

@@ -206,6 +206,24 @@ TEST(EdmStage, KeepsTheWayToOneNodeOfEightWritersShort) {
   EXPECT_LT(with.picoseconds(), without.picoseconds() * 105 / 100);
 }
 
+// Behind each READ there is an atomic, which needs no grant, and in the end what is let go.
+TEST(EdmStage, CountsAsWaitedWhatWasGrantedLate) {
+  EdmStageSettings settings;
+  Rack rack(settings, true);
+  for (std::uint32_t node = 1; node <= 8; ++node) {
+    rack.send(0, frame(0, node, Opcode::kRcReadRequest, kLong));
+    rack.send(0, frame(0, node, Opcode::kRcCompareSwap, 8, 1));
+  }
+  rack.run();
+  EXPECT_EQ(rack.stage->counters().reads, 8u);
+  EXPECT_EQ(rack.stage->counters().waited, 7u);
+  for (std::uint32_t i = 0; i < 4; ++i) rack.send(9, frame(9, 1, Opcode::kRcReadRequest, 1 << 30, i));
+  rack.run();
+  EXPECT_EQ(rack.stage->counters().reads, 9u);
+  EXPECT_EQ(rack.stage->counters().overdue, 3u);
+  EXPECT_EQ(rack.stage->counters().waited, 7u);
+}
+
 // Whatever is switched on or off, however little room and patience there is: each frame once, requests of a pair in order.
 TEST(EdmStage, LosesNothingAndReordersNoPairsRequests) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
