@@ -107,6 +107,41 @@ bool Scheduler::poll_grant(Grant& out) {
   return true;
 }
 
+bool Scheduler::withdraw(Time now, PortId from, PortId to, DemandKind kind) {
+  const std::uint32_t source = from.value;
+  const std::uint32_t destination = to.value;
+  Pair& queue = pair(source, destination);
+  std::uint32_t place = 0;
+  for (; place < queue.count; ++place) {
+    const Message& waits = message(source, destination, place);
+    if (waits.kind == kind && (kind == DemandKind::kWrite || !waits.granted)) break;
+  }
+  if (place == queue.count) return false;
+  const bool was_listed = place == 0;
+  if (was_listed) unlist(source, destination, message(source, destination, 0).key);
+  waiting_bytes_ -= message(source, destination, place).remaining;
+  --waiting_messages_;
+  ++counters_.withdrawn;
+  if (kind == DemandKind::kWrite) --queue.writes;
+  for (; place + 1 < queue.count; ++place)
+    message(source, destination, place) = message(source, destination, place + 1);
+  --queue.count;
+  if (was_listed) list_next(now, source, destination);
+  return true;
+}
+
+// Instead of a pair's first message, which is gone, the next one; no port is held for the former.
+void Scheduler::list_next(Time now, std::uint32_t source, std::uint32_t destination) {
+  if (held_sources_.has(source) && source_held_for_[source] == destination) free_source(now, source);
+  if (held_destinations_.has(destination) && destination_held_for_[destination] == source)
+    free_destination(now, destination);
+  if (pair(source, destination).count == 0) return;
+  list(source, destination, message(source, destination, 0).key);
+  if (!free_sources_.has(source) || !free_destinations_.has(destination)) return;
+  touched_destinations_.add(destination);
+  match_later(now);
+}
+
 void Scheduler::forget_port(Time now, PortId port) {
   const auto drop = [this](std::uint32_t source, std::uint32_t destination) {
     Pair& queue = pair(source, destination);

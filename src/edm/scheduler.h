@@ -90,6 +90,7 @@ class Scheduler {
     std::uint64_t requests = 0;  // that destinations made in them
     std::uint64_t holds = 0;     // of a port, for a message that had waited too long
     std::uint64_t dropped = 0;   // messages of ports that were forgotten
+    std::uint64_t withdrawn = 0;
   };
 
   explicit Scheduler(const SchedulerConfig& config);
@@ -100,6 +101,10 @@ class Scheduler {
   // Lets time pass. May stop early when grants wait to be polled; next_deadline() is then in the past.
   void on_deadline(Time now);
   bool poll_grant(Grant& out);
+
+  // Takes back the oldest demand of a pair and kind for what is still to be granted of it; of responses one that has had no grant, for who has had one
+  // has been asked. False: there is none.
+  bool withdraw(Time now, PortId source, PortId destination, DemandKind kind);
 
   // Drops what waits for and from a host that is gone. Grants made stay made.
   void forget_port(Time now, PortId port);
@@ -169,6 +174,7 @@ class Scheduler {
   }
   NotifyVerdict judge(const Demand& demand) const;
   Key key_of(std::uint32_t remaining, std::uint64_t sequence) const;
+  void list_next(Time now, std::uint32_t source, std::uint32_t destination);
   void list(std::uint32_t source, std::uint32_t destination, Key key);
   void unlist(std::uint32_t source, std::uint32_t destination, Key key);
   void step(Time now);

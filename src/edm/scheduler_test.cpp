@@ -490,6 +490,67 @@ TEST(Scheduler, ForgetsTheMessagesOfAHostThatIsGone) {
   EXPECT_EQ(bytes, 640u);
 }
 
+TEST(Scheduler, WithdrawsTheOldestDemandOfAPairThatHasNoGrant) {
+  Scheduler scheduler({.ports = 3, .matching = Matching::kGreedy, .chunk_bytes = 64});
+  const auto response = [](std::uint32_t source, std::uint32_t destination, std::uint32_t bytes, std::uint32_t id) {
+    Demand d = demand(source, destination, bytes, id);
+    d.kind = DemandKind::kResponse;
+    return d;
+  };
+  ASSERT_EQ(scheduler.notify(Time{}, response(0, 1, 128, 1)), NotifyVerdict::kAccepted);
+  ASSERT_EQ(scheduler.notify(Time{}, response(0, 1, 64, 2)), NotifyVerdict::kAccepted);
+  ASSERT_EQ(scheduler.notify(Time{}, demand(0, 1, 64, 3)), NotifyVerdict::kAccepted);
+  scheduler.on_deadline(Time{});
+  EXPECT_EQ(poll_all(scheduler).size(), 1u);
+  EXPECT_TRUE(scheduler.withdraw(Time{}, PortId(0), PortId(1), DemandKind::kResponse));
+  EXPECT_FALSE(scheduler.withdraw(Time{}, PortId(0), PortId(1), DemandKind::kResponse));  // the first one has begun
+  EXPECT_FALSE(scheduler.withdraw(Time{}, PortId(1), PortId(0), DemandKind::kWrite));
+  EXPECT_EQ(scheduler.counters().withdrawn, 1u);
+  std::vector<std::uint32_t> ids;
+  for (const Grant& grant : run_to(scheduler, Time::at(Duration::microseconds(1)))) ids.push_back(grant.id.value);
+  EXPECT_EQ(ids, (std::vector<std::uint32_t>{1, 3}));
+  EXPECT_EQ(scheduler.waiting_messages(), 0u);
+}
+
+// At any time, of any pair, with ports held or not: what stays is granted whole, each byte once, and the scheduler comes to rest.
+TEST(Scheduler, WhatIsWithdrawnLeavesTheOthersAsTheyWere) {
+  for (std::uint64_t seed = 0; seed < 2'000; ++seed) {
+    SCOPED_TRACE(seed);
+    Rng rng(seed);
+    SchedulerConfig config = drawn_config(rng, rng.below(2) == 0 ? Matching::kGreedy : Matching::kPim);
+    const std::uint32_t ports = config.ports = 2 + static_cast<std::uint32_t>(rng.below(4));
+    config.patience = Duration::nanoseconds(static_cast<std::int64_t>(rng.below(2) * 20));
+    Scheduler scheduler(config);
+    std::uint64_t asked = 0;
+    std::uint64_t granted = 0;
+    std::uint64_t messages = 0;
+    Time now;
+    for (int i = 0; i < 200; ++i) {
+      const Demand d = drawn_demand(rng, ports, static_cast<std::uint32_t>(i));
+      if (rng.below(3) == 0) {
+        const std::uint64_t before = scheduler.waiting_bytes();
+        const bool found = scheduler.withdraw(now, d.source, d.destination, d.kind);
+        messages -= found ? 1 : 0;
+        asked -= before - scheduler.waiting_bytes();
+        ASSERT_EQ(found, scheduler.waiting_bytes() < before);
+      } else if (scheduler.notify(now, d) == NotifyVerdict::kAccepted) {
+        asked += d.bytes;
+        ++messages;
+      }
+      now = now + Duration::nanoseconds(static_cast<std::int64_t>(rng.below(60)));
+      for (const Grant& grant : run_to(scheduler, now)) {
+        granted += grant.bytes;
+        messages -= grant.last ? 1 : 0;
+      }
+      ASSERT_EQ(scheduler.waiting_messages(), messages);
+      ASSERT_EQ(scheduler.waiting_bytes(), asked - granted);
+    }
+    for (const Grant& grant : run_to(scheduler, now + Duration::milliseconds(1))) granted += grant.bytes;
+    EXPECT_EQ(granted, asked);
+    EXPECT_EQ(scheduler.waiting_messages(), 0u);
+  }
+}
+
 TEST(Scheduler, DerivesTheMinimumChunkOfThePaper) {
   EXPECT_EQ(minimum_chunk_bytes(512, Duration::nanoseconds(1), kBlock), 128u);
   EXPECT_EQ(minimum_chunk_bytes(144, Duration::nanoseconds(1), kBlock), 128u);

@@ -115,7 +115,7 @@ bool EdmStage::take(Time now, const Packet& packet) {
   if (on_ && room) {
     ask(now, line);
   } else {
-    let_go(lines_[line], on_ ? counters_.overflow : counters_.overdue);  // what waits here goes, and this one behind it
+    let_go(line, on_ ? counters_.overflow : counters_.overdue);  // what waits here goes, and this one behind it
   }
   return true;
 }
@@ -155,8 +155,7 @@ std::uint32_t EdmStage::place_of_silent() {
 bool EdmStage::is_idle(std::uint32_t number) const {
   const auto is_clear = [this](std::uint32_t line) {
     const Line& l = lines_[line];
-    return l.first == kNone && l.reads_asked == 0 && l.bytes_asked == 0 && l.reads_forfeited == 0 &&
-           l.bytes_forfeited == 0;
+    return l.first == kNone && l.reads_asked == 0 && l.bytes_asked == 0;
   };
   for (std::uint32_t other = 0; other < kHosts; ++other) {
     if (!is_clear(number * kHosts + other) || !is_clear(other * kHosts + number)) return false;
@@ -233,10 +232,6 @@ void EdmStage::granted(Time now, const edm::Grant& grant) {
     if (!grant.first) return;  // of an answer that comes as a whole
     const std::uint32_t line = pair(grant.destination, grant.source);
     Line& l = lines_[line];
-    if (l.reads_forfeited != 0) {
-      --l.reads_forfeited;
-      return ask(now, line);
-    }
     SLUICE_CHECK(l.reads_asked != 0 && slots_[l.first].what == What::kRead);
     --l.reads_asked;
     ++counters_.reads;
@@ -246,9 +241,7 @@ void EdmStage::granted(Time now, const edm::Grant& grant) {
   }
   const std::uint32_t line = pair(grant.source, grant.destination);
   Line& l = lines_[line];
-  const std::uint32_t gone = std::min(l.bytes_forfeited, grant.bytes);
-  l.bytes_forfeited -= gone;
-  l.credit += grant.bytes - gone;
+  l.credit += grant.bytes;
   while (l.first != kNone && slots_[l.first].what == What::kData && slots_[l.first].length + kAround <= l.credit) {
     const std::uint32_t used = slots_[l.first].length + kAround;
     l.credit -= used;
@@ -277,19 +270,32 @@ void EdmStage::release_first(Time now, Line& line) {
   --held_;
 }
 
-// All that a line holds, without grants; those that are still to come for it mean nothing.
-void EdmStage::let_go(Line& line, std::uint64_t& counter) {
-  line.reads_forfeited += line.reads_asked;
-  line.bytes_forfeited += line.bytes_asked - line.credit;
-  line.reads_asked = line.bytes_asked = line.credit = 0;
-  for (; line.first != kNone; ++counter) release_first(now_, line);
+// The first of a line, without a grant: its demand is taken back. Of data, that of all that are in front; the others ask anew.
+void EdmStage::let_go_first(std::uint32_t line) {
+  Line& l = lines_[line];
+  if (slots_[l.first].what == What::kRead && l.reads_asked != 0) {
+    SLUICE_CHECK(scheduler_.withdraw(now_, to(line), from(line), edm::DemandKind::kResponse));
+    --l.reads_asked;
+  }
+  if (slots_[l.first].what == What::kData && l.bytes_asked != 0) {
+    SLUICE_CHECK(scheduler_.withdraw(now_, from(line), to(line), edm::DemandKind::kWrite));
+    l.bytes_asked = l.credit = 0;
+  }
+  release_first(now_, l);
+}
+
+// All that a line holds.
+void EdmStage::let_go(std::uint32_t line, std::uint64_t& counter) {
+  for (; lines_[line].first != kNone; ++counter) let_go_first(line);
 }
 
 // Those that have waited for too long; and lines that hold nothing any more leave the list.
 void EdmStage::sweep(Time now) {
   for (const std::uint32_t line : busy_) {
     Line& l = lines_[line];
-    if (l.first != kNone && slots_[l.first].since + settings_.hold <= now) let_go(l, counters_.overdue);
+    const std::uint64_t before = counters_.overdue;
+    for (; l.first != kNone && slots_[l.first].since + settings_.hold <= now; ++counters_.overdue) let_go_first(line);
+    if (counters_.overdue != before) ask(now, line);
     l.listed = l.first != kNone;
   }
   std::erase_if(busy_, [&](std::uint32_t line) { return !lines_[line].listed; });
@@ -319,7 +325,7 @@ Result<void> EdmStage::change(const std::string& text) {
   on_ = wish["on"].get<bool>();
   if (on_) return {};
   std::uint64_t let = 0;
-  for (const std::uint32_t line : busy_) let_go(lines_[line], let);
+  for (const std::uint32_t line : busy_) let_go(line, let);
   return {};
 }
 

@@ -6,8 +6,8 @@
 //                answers carry have been granted with their requests, or are too small to matter: they pass.
 // Life:          as a stage; last in a chain, for what it gives back passes no other.
 // Order:         requests of one host to another stay in order, so those of a queue pair do.
-// Degrades:      to a plain switch, counted: what has waited for `hold` goes with all that its host has for the other one; so it does when the room for
-//                frames is used up; hosts beyond kHosts are not scheduled while those that are there speak or are spoken to.
+// Degrades:      to a plain switch, counted: what has waited for `hold` goes; when the room for frames is used up, what comes goes with all that its host
+//                has for the other one. What goes so takes its demand back, or the ports would be taken for it once more after it has gone. Hosts beyond kHosts are not scheduled while those that are there speak or are spoken to.
 // Departures:    without EDM's NICs the first chunk's grant lets a whole READ's answer come: those beyond `chunk` are paced by its first chunk only.
 //                Answers start after a time that varies from host to host, so a few may meet at a port.
 // Threads:       the switch's owner.
@@ -83,13 +83,11 @@ class EdmStage final : public switching::Stage {
   struct Line {
     std::uint32_t first = kNone;
     std::uint32_t last = kNone;
-    std::uint32_t asked_last = kNone;   // the last READ that was asked for
-    std::uint32_t reads_asked = 0;      // leading READs at the scheduler
-    std::uint32_t bytes_asked = 0;      // of leading data
-    std::uint32_t credit = 0;           // granted of that, and not used yet
-    std::uint32_t reads_forfeited = 0;  // asked for, and gone since
-    std::uint32_t bytes_forfeited = 0;
-    bool listed = false;  // in busy_
+    std::uint32_t asked_last = kNone;  // the last READ that was asked for
+    std::uint32_t reads_asked = 0;     // leading READs at the scheduler
+    std::uint32_t bytes_asked = 0;     // of leading data
+    std::uint32_t credit = 0;          // granted of that, and not used yet
+    bool listed = false;               // in busy_
   };
 
   bool take(Time now, const switching::Packet& packet);
@@ -104,7 +102,8 @@ class EdmStage final : public switching::Stage {
   void granted(Time now, const edm::Grant& grant);
   void release_first(Time now, Line& line);
   void release_granted(Time now, Line& line);
-  void let_go(Line& line, std::uint64_t& counter);
+  void let_go_first(std::uint32_t line);
+  void let_go(std::uint32_t line, std::uint64_t& counter);
   void sweep(Time now);
   void emit(port::FrameSink& outbox);
   edm::PortId from(std::uint32_t line) const { return edm::PortId(static_cast<std::uint16_t>(line / kHosts)); }

@@ -326,6 +326,46 @@ TEST(EdmStage, LetsGoWhatHasWaitedForTooLong) {
   EXPECT_LT(rack.stage->counters().longest, Duration::milliseconds(2));
 }
 
+// A host that reads more at once than its link brings within `hold`: the excess goes without a grant, and no more.
+TEST(EdmStage, OfTooManyReadsOnlyThoseThatAreOverdueGoWithoutAGrant) {
+  const auto read = [](Rack& rack) {
+    std::map<std::uint32_t, std::uint32_t> over;
+    constexpr std::uint32_t kBytes = 256 << 10;
+    constexpr std::uint32_t kPackets = kBytes / kMtu;
+    rack.deliver = [&](std::uint32_t host, const Bytes& came) {
+      const std::uint32_t peer = came[10] * 256u + came[11];
+      for (std::uint32_t i = 0; host != 0 && i < kPackets; ++i) {
+        rack.send(host, frame(host, 0,
+                              place(i, kPackets, Opcode::kRcReadResponseFirst, Opcode::kRcReadResponseMiddle,
+                                    Opcode::kRcReadResponseLast),
+                              kMtu));
+      }
+      wire::ParsedFrame parsed;
+      ASSERT_EQ(wire::parse(came, parsed), wire::Verdict::kOk);
+      if (parsed.opcode == Opcode::kRcReadResponseLast && ++over[peer] < 30)
+        rack.send(0, frame(0, peer, Opcode::kRcReadRequest, kBytes));
+    };
+    // 32 of them, 7 ms of the link; `hold` is 5.
+    for (int each = 0; each < 4; ++each) {
+      for (std::uint32_t node = 1; node <= 8; ++node) rack.send(0, frame(0, node, Opcode::kRcReadRequest, kBytes));
+    }
+    rack.run();
+  };
+  Rack plain({}, false);
+  read(plain);
+  Rack granted({}, true);
+  read(granted);
+  const EdmStage::Counters& counters = granted.stage->counters();
+  EXPECT_EQ(granted.received[0], plain.received[0]);
+  EXPECT_GT(counters.overdue, 0u);
+  EXPECT_GT(counters.reads, counters.overdue);
+  EXPECT_LT(granted.most_queued, plain.most_queued / 2);
+  RecordProperty("reads", std::to_string(counters.reads));
+  RecordProperty("overdue", std::to_string(counters.overdue));
+  RecordProperty("plain_queued_bytes", std::to_string(plain.most_queued));
+  RecordProperty("granted_queued_bytes", std::to_string(granted.most_queued));
+}
+
 TEST(EdmStage, HostsThatHaveGoneMakeRoomForOthers) {
   EdmStage stage({});
   const auto read_from = [&stage](Time now, std::uint32_t client) {
