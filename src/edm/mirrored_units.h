@@ -4,7 +4,8 @@
 //             another order, and so grant in another order; EDM §3.3 takes for granted that they do not. What both bring is the same all the same: each
 //             grants the chunks of a message as the other does. Of what either keeps in order (a pair's requests, a sender's data) the first copies
 //             are in that order, too.
-// Limits:     a network that is kMostBehind units behind the other counts as one that has stopped: late copies would be taken for new ones.
+// Limits:     of what one network alone ever brings, a read that the other has refused, a later unit that says the same is taken with its second copy.
+//             A network that is kMostBehind units behind the other counts as one that has stopped: late copies would be taken for new ones.
 // Threads:    one owner. Allocates for each unit that one network alone has brought.
 // Source:     EDM §3.3.
 #pragma once

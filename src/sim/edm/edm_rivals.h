@@ -42,8 +42,10 @@ struct RivalSettings {
   std::uint32_t ack_bytes = 0;              // of an acknowledgement; 0: it takes no room, only time
 
   // DCTCP and pFabric.
-  std::uint32_t window_bytes = 14'600;   // to begin with: ten segments (RFC 6928)
-  std::uint32_t mark_blocks = 12'000;    // DCTCP: 65 packets of 1,500 B (DCTCP §3.4, for 10 Gb/s)
+  std::uint32_t window_bytes = 14'600;  // to begin with: ten segments (RFC 6928)
+  // DCTCP's K: 65 packets of 1,500 B, for 10 Gb/s and 100 us. Its rule is a seventh of what is on the way in a round trip (DCTCP §3.4), which is far
+  // less in a rack: experiments in which messages have many packets set it so.
+  std::uint32_t mark_blocks = 12'000;
   std::uint32_t buffer_blocks = 50'000;  // of a queue; DCTCP and pFabric drop above it
   Duration retransmit_after = Duration::microseconds(10);
   // PFC with DCQCN; DCQCN's own constants are its paper's (edm_rivals.cpp).
