@@ -130,7 +130,7 @@ class SocketPort final : public Port {
     while (send(socket_.get(), out_.data(), length, MSG_DONTWAIT) < 0 && errno == EAGAIN) {
     }
   }
-  void flush(Time) override {}
+  bool flush_some(Time) override { return false; }
   void discard() override {}
   std::size_t receive(Time, std::span<Frame> burst) override {
     std::size_t count = 0;
