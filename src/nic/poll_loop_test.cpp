@@ -163,12 +163,28 @@ TEST(PollLoop, DiscardsWhatThePortsWereGivenInPollBeforeItWasStopped) {
   EXPECT_GE(loop.counters().stops, 1u);
 }
 
-// The clock is not read amid a turn in which nothing was done: what leaves in it is as old as the turn.
-TEST(PollLoop, DiscardsWhatATurnWithoutWorkGaveThePortsAfterItWasStopped) {
+// A port that is full sends while it is being given more.
+TEST(PollLoop, DiscardsWhatAPortCouldNotSendBeforeMoreIsTransmitted) {
   PollLoop loop({.longest_lag = Duration::milliseconds(1)});
   Counting pollable;
   BellPort port;
   pollable.on_poll = [](Time) { let_pass(Duration::milliseconds(1)); };
+  pollable.on_transmit = [&](Time) { EXPECT_EQ(port.discards, 1); };
+  loop.add(pollable);
+  loop.add_port(port);
+  loop.turn();
+  EXPECT_EQ(pollable.transmits, 1);
+  EXPECT_GE(loop.counters().stops, 1u);
+}
+
+// The clock is not read amid a turn in which there is nothing: what leaves in it all the same is as old as the turn.
+TEST(PollLoop, DiscardsWhatATurnWithoutWorkGaveThePortsAfterItWasStopped) {
+  PollLoop loop({.longest_lag = Duration::milliseconds(1)});
+  Counting pollable;
+  BellPort port;
+  port.unsent = false;
+  pollable.on_poll = [](Time) { let_pass(Duration::milliseconds(1)); };
+  pollable.on_transmit = [&](Time) { port.unsent = true; };
   loop.add(pollable);
   loop.add_port(port);
   loop.turn();

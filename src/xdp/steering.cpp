@@ -103,11 +103,12 @@ steer_end_key end_key(const swordbox::Announcement& a, std::size_t to) {
   return key;
 }
 
-// The program's clock is the kernel's of its ticks, which stands between two: what it takes for a duration is wrong by up to one.
-Duration clock_tick() {
+// The program's clock is the kernel's of its ticks, which stands between two: what it takes for a duration is wrong by up to one, by two where the
+// processor that counts them goes to rest, and by five where that one is kept from running, until another takes it over. Twice as much.
+Duration clock_error() {
   timespec tick{};
   clock_getres(CLOCK_MONOTONIC_COARSE, &tick);
-  return Duration::seconds(tick.tv_sec) + Duration::nanoseconds(tick.tv_nsec);
+  return (Duration::seconds(tick.tv_sec) + Duration::nanoseconds(tick.tv_nsec)) * 10;
 }
 
 steer_region_key region_key(const swordbox::Region& region) {
@@ -145,9 +146,8 @@ Result<steer_config> constants_of(const SteeringConfig& config) {
   c.address_mask = layout.address_mask;
   c.address_stride = layout.address_stride;
   c.volume_mask = layout.volume_mask;
-  const Duration tick = clock_tick();
-  c.steer_reads_for = nanoseconds(std::max(rule.steer_reads_for - tick, Duration()));
-  c.flight = nanoseconds(config.flight + tick);
+  c.steer_reads_for = nanoseconds(std::max(rule.steer_reads_for - clock_error(), Duration()));
+  c.flight = nanoseconds(config.flight + clock_error());
   c.idle = nanoseconds(config.idle);
   c.closing = nanoseconds(config.closing);
   c.next_offset = layout.next_offset;

@@ -237,7 +237,7 @@ TEST(XdpSteering, ALinkWithoutAnAnswerIsGivenUp) {
   EXPECT_EQ(feed(s, {"c1 104 cas A C key=7"}), "CasSteered");
   EXPECT_EQ(feed(s, {"c1 105 cas A D key=7"}), "CasBusy");
   feed(s, {"s1 105 prior ptr=B"});
-  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
   EXPECT_EQ(feed(s, {"c1 106 read A"}), "Plain");  // nobody was seen to write A
   EXPECT_EQ(feed(s, {"c1 107 cas A D key=7"}), "CasLearning");
   EXPECT_EQ(s.counters().links_expired, 1u);

@@ -243,7 +243,11 @@ class Loader {
     top.choice("kind", e_.kind,
                {"verbs", "order", "clover", "store", "edm", "edm_testbed", "edm_modes", "edm_ycsb", "box_memory",
                 "tenants", "cowbird"});
-    if (e_.simulated()) top.text("hardware", hardware_);
+    if (e_.simulated()) {
+      top.text("hardware", hardware_);
+    } else if (const toml::node* const vain = top.node("hardware", kOptional)) {
+      top.fail(*vain, "hardware", fmt::format("has no part in what kind = \"{}\" counts: leave it out", e_.kind));
+    }
     top.text("edm_hardware", edm_hardware_, kOptional);
     top.text("x", e_.x);
     top.text("x_title", e_.x_title);

@@ -627,7 +627,9 @@ void CloverWorkload::read(Fields& f) {
   f.integer("machines", machines, 1, 1024);
   f.choice("mix", mix, {"A", "B", "C", "F"}, kOptional);
   f.integer("writes_percent", writes_percent, 0, 100, mix.empty() ? Fields::Need::kRequired : kOptional);
-  if (const toml::node* const own = f.node("writes_percent", kOptional); own != nullptr && !mix.empty())
+  // A line's mix may go before what all others do.
+  const bool vain = f.rank("writes_percent") >= f.rank("mix");
+  if (const toml::node* const own = f.node("writes_percent", kOptional); own != nullptr && !mix.empty() && vain)
     f.fail(*own, "writes_percent", fmt::format("does not count beside mix = \"{}\", which says how many write", mix));
   f.integer("keys", keys, 1, 1 << 20);
   f.integer("theta_thousandths", theta_thousandths, 0, workload::Zipf::kMaxTheta);

@@ -220,9 +220,9 @@ class Stage {
     std::uint64_t ended = 0;
     for (const auto& user : users_) {
       failed += user->failed();
-      ended += user->operations_between(from(), to());
+      ended += user->operations_between(Time(), to());
     }
-    const char* const nothing = ended == 0 ? "no operation ended in what is measured" : "";
+    const char* const nothing = ended == 0 ? "no operation ended before what is measured did" : "";
     return {.metrics = std::move(metrics),
             .events = fabric->loop().fired(),
             .trace_hash = fabric->trace_hash(),

@@ -161,6 +161,13 @@ const toml::node* Fields::node(std::string_view key, Need need) {
   return failed() ? nullptr : found;
 }
 
+std::size_t Fields::rank(std::string_view key) const {
+  if (replaced_.contains(key)) return layers_.size() + 1;
+  std::size_t at = layers_.size();
+  while (at > 0 && !layers_[at - 1].table->contains(key)) --at;
+  return at;
+}
+
 // The node that holds the value itself.
 const toml::node* Fields::value(std::string_view key, Need need) {
   const toml::node* const found = node(key, need);

@@ -67,6 +67,8 @@ class Fields {
               Need need = Need::kRequired);
   // Everything else the caller reads by itself.
   const toml::node* node(std::string_view key, Need need = Need::kRequired);
+  // How late a key is said: the later goes before. 0: nowhere.
+  std::size_t rank(std::string_view key) const;
 
   // Keys that are left are unknown. False: there has been an error.
   bool finish();

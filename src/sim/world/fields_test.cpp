@@ -158,7 +158,8 @@ TEST(Experiment, OfTheBoxsMemoryHasNoHardware) {
   const std::string path = ::testing::TempDir() + "box.toml";
   std::ofstream(path) << replaced(read_text(SLUICE_SOURCE_DIR "/experiments/fig08.toml").value(),
                                   "kind =", "hardware = \"connectx5\"\nkind =");
-  EXPECT_THAT(load_experiment(path).error().message, HasSubstr("hardware is not known here"));
+  EXPECT_THAT(load_experiment(path).error().message,
+              HasSubstr("hardware has no part in what kind = \"box_memory\" counts"));
 }
 
 // A file of one's own finds the project's hardware, but its own first.
@@ -350,6 +351,24 @@ TEST(CloverWorkload, HasOneWordForHowManyWrite) {
   EXPECT_THAT(message(""), HasSubstr("writes_percent is missing"));
   EXPECT_THAT(message("mix = \"C\"\nwrites_percent = 5"),
               AllOf(HasSubstr("line 9"), HasSubstr("writes_percent does not count beside mix = \"C\"")));
+}
+
+// What all lines say may be another's in one of them.
+TEST(CloverWorkload, TakesTheMixThatIsSaidLater) {
+  const auto all = parse_toml(
+      "system = \"clover\"\nthreads = 1\nmachines = 1\nkeys = 8\ntheta_thousandths = 0\nvalue_bytes = \"128 B\"\n"
+      "writes_percent = 5",
+      "my.toml");
+  const auto line = parse_toml("mix = \"C\"", "my.toml");
+  const auto message = [](const toml::table& first, const toml::table& second) {
+    std::string error;
+    Fields fields(first, "my.toml", "workload", error);
+    fields.over(second, "series");
+    CloverWorkload().read(fields);
+    return error;
+  };
+  EXPECT_EQ(message(*all, *line), "");
+  EXPECT_THAT(message(*line, *all), HasSubstr("writes_percent does not count beside mix = \"C\""));
 }
 
 TEST(CloverWorkload, HasKeepersThatSleepForAMicrosecondAtLeast) {
