@@ -84,7 +84,6 @@ class DpdkPort final : public port::Port {
   void commit(std::size_t length) override;
   bool make_room() override;
   bool flush_some(Time now) override;
-  bool has_unsent() const override { return unsent_count_ != 0; }
   void discard() override {
     counters_.tx_discarded += forget_unsent();
     refused_since_ = Time::never();  // what comes next has not waited yet

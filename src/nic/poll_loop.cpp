@@ -113,9 +113,8 @@ std::size_t PollLoop::turn(Time now) {
   for (std::size_t i = 0; i < pollables_.size(); ++i) {
     if (pollables_[i] != nullptr) work += pollables_[i]->poll(now);
   }
-  // What was submitted in a turn amid which the program was stopped may have expired: the clock is read again. Not in an empty turn: what is given to
-  // ports in that all the same, is discarded by the time when the turn began. A loop that waits for an answer spends its time on clocks otherwise.
-  const Time leaving = work != 0 || has_unsent() ? clock_.now() : now;
+  // What was submitted in a turn amid which the program was stopped may have expired: the clock is read again.
+  const Time leaving = clock_.now();
   if (leaving - now > policy_.longest_lag) [[unlikely]] {
     ++counters_.stops;
     discard();
@@ -147,21 +146,12 @@ void PollLoop::flush_ports(Time leaving) {
     return !stopped;
   };
   for (port::Port* port : ports_) {
-    if (!port->has_unsent()) {
-      port->flush_some(latest_);
-      continue;
-    }
     while (in_time() && port->flush_some(latest_)) {
     }
     if (stopped) port->discard();
   }
   if (stopped) ++counters_.stops;
   flushed_at_ = latest_;
-}
-
-// Transmitting may make room for more by sending it.
-bool PollLoop::has_unsent() const {
-  return std::ranges::any_of(ports_, [](const port::Port* port) { return port->has_unsent(); });
 }
 
 void PollLoop::discard() {
@@ -175,15 +165,14 @@ void PollLoop::wait() {
   }
   const Time now = latest_;
   const Time deadline = next_deadline();
-  if (now - last_work_ < policy_.awake || deadline < now + policy_.shortest_sleep) return yield();
+  if (now - last_work_ < policy_.awake || deadline < now + policy_.shortest_sleep) return yield(now);
   sleep(clock_.now(), std::min(deadline, now + (can_be_woken() ? kLongestSleep : policy_.blind_nap)));
 }
 
-void PollLoop::yield() {
+void PollLoop::yield(Time now) {
   ++counters_.yields;
-  const Time before = clock_.now();
   sched_yield();
-  const bool crowded = clock_.now() - before > policy_.crowded_yield;
+  const bool crowded = clock_.now() - now > policy_.crowded_yield;
   turns_to_yield_ = crowded ? policy_.crowded_spin_turns : policy_.spin_turns;
   empty_turns_ = 0;
 }

@@ -4,9 +4,9 @@
 // A turn:     read the clock -> poll(now) of each, in the order added -> transmit(now) of each -> flush() of all ports, so that all frames of a
 //             turn leave together.
 // Stopped:    a program may be stopped anywhere (SIGSTOP, a frozen group, a machine that sleeps) and go on seconds later. What leaves is judged by the
-//             time that it is then: the clock is read again before transmit(), if there may be anything, and before each port shows what it has.
-//             If longest_lag has passed in between, they discard it; and so they do then with what they were given in poll(), or could not send in
-//             the turn before. Protocols send it again, or know by then that they must not. What remains is one store, or one call of the kernel's.
+//             time that it is then: the clock is read again before transmit(), and before each port shows what that has given it. If longest_lag
+//             has passed in between, they discard it; and so they do then with what they were given in poll(), or could not send in the turn
+//             before. Protocols send it again, or know by then that they must not. What remains is one store, or one call of the kernel's.
 // Waiting:    after an empty turn: first spin, then sched_yield, then sleep in epoll until a port's descriptor, a watched one,
 //             post(), wake() or the earliest deadline. Two processes that only spin on one core cost each other 8 ms a round
 //             trip, with yields 3 us; a wake from sleep costs 22 us and more. So: yield early, sleep late. How long a yield
@@ -108,10 +108,9 @@ class PollLoop {
   std::size_t turn(Time now);
   // At the end of a turn: shows what has been given to the ports since `leaving`, if that is not too long ago.
   void flush_ports(Time leaving);
-  bool has_unsent() const;
   void discard();
   void wait();
-  void yield();
+  void yield(Time now);
   void sleep(Time now, Time until);
   bool arm_ports();
   void disarm_ports();

@@ -51,7 +51,6 @@ class BellPort final : public port::Port {
     flushed_at = now;
     return on_flush && on_flush();
   }
-  bool has_unsent() const override { return unsent; }
   void discard() override { ++discards; }
   std::size_t receive(Time, std::span<port::Frame>) override { return 0; }
   int wait_descriptor() const override { return bell_; }
@@ -75,7 +74,6 @@ class BellPort final : public port::Port {
     ASSERT_EQ(write(bell_, &one, sizeof one), 8);
   }
 
-  bool unsent = true;
   int flushes = 0;
   int discards = 0;
   Time flushed_at;
@@ -123,7 +121,6 @@ TEST(PollLoop, TransmitsAndFlushesByTheTimeThatItIsThen) {
   Counting pollable;
   BellPort port;
   Time transmitted;
-  pollable.work = 1;
   pollable.on_poll = [](Time) { let_pass(Duration::microseconds(1)); };
   pollable.on_transmit = [&](Time now) {
     transmitted = now;
@@ -153,7 +150,6 @@ TEST(PollLoop, DiscardsWhatThePortsWereGivenInPollBeforeItWasStopped) {
   PollLoop loop({.longest_lag = Duration::milliseconds(1)});
   Counting pollable;
   BellPort port;
-  pollable.work = 1;
   pollable.on_poll = [](Time) { let_pass(Duration::milliseconds(1)); };
   pollable.on_transmit = [&](Time) { EXPECT_EQ(port.discards, 1) << "before there is anything new"; };
   loop.add(pollable);
@@ -161,48 +157,6 @@ TEST(PollLoop, DiscardsWhatThePortsWereGivenInPollBeforeItWasStopped) {
   loop.turn();
   EXPECT_EQ(pollable.transmits, 1);
   EXPECT_GE(loop.counters().stops, 1u);
-}
-
-// A port that is full sends while it is being given more.
-TEST(PollLoop, DiscardsWhatAPortCouldNotSendBeforeMoreIsTransmitted) {
-  PollLoop loop({.longest_lag = Duration::milliseconds(1)});
-  Counting pollable;
-  BellPort port;
-  pollable.on_poll = [](Time) { let_pass(Duration::milliseconds(1)); };
-  pollable.on_transmit = [&](Time) { EXPECT_EQ(port.discards, 1); };
-  loop.add(pollable);
-  loop.add_port(port);
-  loop.turn();
-  EXPECT_EQ(pollable.transmits, 1);
-  EXPECT_GE(loop.counters().stops, 1u);
-}
-
-// The clock is not read amid a turn in which there is nothing: what leaves in it all the same is as old as the turn.
-TEST(PollLoop, DiscardsWhatATurnWithoutWorkGaveThePortsAfterItWasStopped) {
-  PollLoop loop({.longest_lag = Duration::milliseconds(1)});
-  Counting pollable;
-  BellPort port;
-  port.unsent = false;
-  pollable.on_poll = [](Time) { let_pass(Duration::milliseconds(1)); };
-  pollable.on_transmit = [&](Time) { port.unsent = true; };
-  loop.add(pollable);
-  loop.add_port(port);
-  loop.turn();
-  EXPECT_EQ(pollable.transmits, 1);
-  EXPECT_EQ(port.flushes, 0);
-  EXPECT_EQ(port.discards, 1);
-  EXPECT_EQ(loop.counters().stops, 1u);
-}
-
-// It has its own affairs to see to.
-TEST(PollLoop, FlushesAPortThatHasNothingToSend) {
-  PollLoop loop({.longest_lag = Duration::milliseconds(1)});
-  BellPort port;
-  port.unsent = false;
-  loop.add_port(port);
-  loop.turn();
-  EXPECT_EQ(port.flushes, 1);
-  EXPECT_EQ(port.discards, 0);
 }
 
 TEST(PollLoop, LooksAtTheClockBetweenAPortsCallsOfTheKernel) {

@@ -97,8 +97,6 @@ class Port : public FrameSink {
   }
   // The same, but with one call of the kernel's at most, for who looks at the clock in between. True: more could be sent at once.
   virtual bool flush_some(Time now) = 0;
-  // Whether something that was committed has not left: who looks at the clock in between need not for a port that has nothing. In doubt: yes.
-  virtual bool has_unsent() const { return true; }
   // Forgets what has been committed and has not left, which is counted as tx_discarded. What is ahead of it on its way stays.
   virtual void discard() = 0;
 

@@ -44,7 +44,6 @@ class PacketPort final : public port::Port {
   void commit(std::size_t length) override;
   bool make_room() override;
   bool flush_some(Time now) override;
-  bool has_unsent() const override { return !outgoing_.empty(); }
   void discard() override;
   std::size_t receive(Time now, std::span<port::Frame> burst) override;
   Time next_deadline() const override;

@@ -40,7 +40,6 @@ class ShmPort final : public port::Port {
   std::uint8_t* reserve(std::size_t length) override;
   void commit(std::size_t length) override;
   bool flush_some(Time now) override;
-  bool has_unsent() const override { return shown_ != counters_.tx_frames; }
   void discard() override;
   std::size_t receive(Time now, std::span<port::Frame> burst) override;
   Time next_deadline() const override;

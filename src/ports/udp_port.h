@@ -104,7 +104,6 @@ class UdpPort final : public port::Port {
   void commit(std::size_t length) override;
   bool make_room() override;
   bool flush_some(Time now) override;
-  bool has_unsent() const override { return !train_.empty(); }
   void discard() override { counters_.tx_discarded += forget_train(); }
   std::size_t receive(Time now, std::span<port::Frame> burst) override;
   Time next_deadline() const override;
