@@ -61,8 +61,10 @@ struct RemoteOnerma::Region {
   GrantId grant{};
   RegionKeys keys;
   std::uint64_t replaced = 0;  // grants before this one
-  // No key is left to try: what was refused waits, and what has not been issued is not, but for what has waited for long enough.
+  // No key is left to try: what was refused waits, and what has not been issued is not, but for what has waited for long enough,
+  // and for one operation at a time, which finds out whether that still holds.
   bool refused = false;
+  bool probed = false;  // such a one is under way
   Line<Piece> waiting{};
   Line<Transfer> parked{};
 };
@@ -174,6 +176,7 @@ void RemoteOnerma::announce_grant(NodeId node, const Grant& grant) {
   Region* const region = find(node, grant.region);
   SLUICE_CHECK(region != nullptr);
   region->keys.announce(grant);
+  if (region->refused) release(*region);
 }
 
 const Grant& RemoteOnerma::grant(NodeId node, RegionId region) {
@@ -263,13 +266,19 @@ void RemoteOnerma::pump(Direction& direction) {
     }
     Transfer& transfer = direction.turns.pop();
     if (transfer.failure != Status::kOk) continue;  // ends with its last piece
-    if (transfer.region->refused && !transfer.waited) {
+    if (transfer.region->refused && !transfer.waited && !may_probe(transfer)) {
       park(transfer);
       continue;
     }
     issue(transfer, direction);
     if (transfer.issued != transfer.operation->local.size()) direction.turns.push(transfer);
   }
+}
+
+// A refusal may have been forged, and whoever was asked for a key may have missed it: while others come, one at a time tries whether
+// the key is still refused, each transfer by its first operation.
+bool RemoteOnerma::may_probe(const Transfer& transfer) {
+  return transfer.issued == 0 && !std::exchange(transfer.region->probed, true);
 }
 
 // It would be refused, too, and take pieces and turns from others meanwhile.
@@ -355,6 +364,7 @@ bool RemoteOnerma::wait_for_key(Piece& piece) {
   Region& region = *piece.transfer->region;
   ++counters_.key_waits;
   if (!std::exchange(region.refused, true)) refused_.push_back(&region);
+  region.probed = false;
   piece.key_deadline = now_ + parameters_.key_wait;
   region.waiting.push(piece);
   Direction& direction = direction_of(*piece.transfer);
@@ -372,7 +382,7 @@ void RemoteOnerma::key_works(Transfer& transfer) {
 }
 
 void RemoteOnerma::release(Region& region) {
-  region.refused = false;
+  region.refused = region.probed = false;
   std::erase(refused_, &region);
   Line<Piece> waiting = std::exchange(region.waiting, {});
   Line<Transfer> parked = std::exchange(region.parked, {});
@@ -412,13 +422,14 @@ void RemoteOnerma::end_key_waits(Region& region) {
     unpark(transfer);
   }
   if (!region.waiting.empty() || !region.parked.empty()) return;
-  region.refused = false;
+  region.refused = region.probed = false;
   std::erase(refused_, &region);
 }
 
 void RemoteOnerma::piece_done(Piece& piece, Status status) {
   Transfer& transfer = *piece.transfer;
   Direction& direction = direction_of(transfer);
+  transfer.region->probed = false;
   piece.next = std::exchange(free_pieces_, &piece);
   --direction.open;
   if (status != Status::kOk && transfer.failure == Status::kOk) fail(transfer, status);

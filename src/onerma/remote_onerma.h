@@ -7,7 +7,8 @@
 //             and one that is reported as timed out has no effect later, so that a new try never undoes what came after it.
 // Rekey:      a key that is refused waits for another: announce_grant() before the Rekey, or replace_grant() after it, lets what was
 //             refused go on, one round trip later; after `key_wait` it is tried once more, and ends as kAccessDenied if that is refused,
-//             too. Meanwhile nothing else of the region is issued, which would be refused as well and take pieces from other nodes.
+//             too. Meanwhile nothing else of the region is issued, which would be refused as well and take pieces from other nodes, but
+//             one operation at a time, one a transfer: if it succeeds, all goes on; if it is refused, who hands out keys is asked again.
 //             No key is forgotten because it was refused, only because another works (region_keys.h): a refusal may be forged.
 // Order:      kNone: operations are under way together. kInOrder: to one node, one after the other, as they were submitted.
 // Turns:      transfers to one node that have more to issue take turns, an operation each, and no more stand before the executor than its
@@ -64,10 +65,12 @@ class RemoteOnerma final : public remote::RemoteMemory {
   // After a Rekey: the key for operations from now on.
   void replace_grant(Time now, remote::NodeId node, const Grant& grant);
   // Before a Rekey: a key to go on with when the present one is refused. It does not replace that until an operation has succeeded under it.
+  // What has been refused already goes on at once.
   void announce_grant(remote::NodeId node, const Grant& grant);
   // The one that operations use now. REQUIRES: such a grant.
   const Grant& grant(remote::NodeId node, RegionId region);
-  // Who wants to know that a key has been refused and none has been announced. Called from poll(); may call replace_grant().
+  // Who wants to know that a key has been refused and none has been announced. Called from poll(), for each
+  // operation that then waits; may call replace_grant().
   void on_key_refused(std::function<void(Time now, remote::NodeId node, RegionId region)> ask) {
     ask_ = std::move(ask);
   }
@@ -113,6 +116,7 @@ class RemoteOnerma final : public remote::RemoteMemory {
   bool another_key(const Piece& piece);
   bool wait_for_key(Piece& piece);
   void key_works(Transfer& transfer);
+  static bool may_probe(const Transfer& transfer);
   void park(Transfer& transfer);
   void unpark(Transfer& transfer);
   void release(Region& region);

@@ -332,12 +332,101 @@ TEST(RemoteOnerma, ARefusedRegionTakesNoPiecesFromOtherNodes) {
     EXPECT_EQ(w.run(remote::read_operation(there, little)), remote::Status::kOk);
     EXPECT_LT(w.world.now - begun, Duration::microseconds(10));
   }
-  EXPECT_LE(w.b.node->target().counters().old_key, 10u);  // the first window, and what waits at the executor
+  // The first window, and what waits at the executor: 10; and of each transfer at most one more, to see whether the key is still refused.
+  EXPECT_LE(w.b.node->target().counters().old_key, 18u);
   w.client->replace_grant(w.world.now, kNode, w.grant_of({Rights::kAll}));
   for (auto& status : refused) {
     ASSERT_TRUE(w.world.run_until([&] { return status.has_value(); }));
     EXPECT_EQ(status, remote::Status::kOk);
   }
+}
+
+// One that comes every `every`, whatever becomes of those before: how they ended, and how many took longer than a millisecond.
+struct Stream {
+  struct One {
+    Stream* stream = nullptr;
+    remote::Operation operation{};
+    Time begun{};
+  };
+
+  void run(ClientWorld& w, Duration every, Duration time) {
+    world = &w;
+    const Time end = w.world.now + time;
+    for (Time next = w.world.now; w.world.now < end;) {
+      if (w.world.now >= next) {
+        next = next + every;
+        begin();
+      }
+      if (!w.world.round() || w.world.now > next) w.world.now = next;
+    }
+    ASSERT_TRUE(w.world.run_until([&] { return ok + denied + other == all.size(); }));
+  }
+  void begin() {
+    One& one = all.emplace_back(One{this, remote::read_operation(world->at(0), bytes), world->world.now});
+    one.operation.context = &one;
+    one.operation.on_complete = [](remote::Operation& operation) {
+      const One& ended = *static_cast<One*>(operation.context);
+      ended.stream->end(ended);
+    };
+    world->client->submit(one.operation);
+  }
+  void end(const One& one) {
+    const remote::Status status = one.operation.status;
+    ++(status == remote::Status::kOk ? ok : status == remote::Status::kAccessDenied ? denied : other);
+    slow += world->world.now - one.begun > Duration::milliseconds(1) ? 1u : 0u;
+  }
+
+  ClientWorld* world = nullptr;
+  std::vector<std::uint8_t> bytes = std::vector<std::uint8_t>(64);
+  std::deque<One> all;
+  std::size_t ok = 0, denied = 0, other = 0, slow = 0;
+};
+
+TEST(RemoteOnerma, AForgedRefusalHoldsUpNothingThatComesAfterIt) {
+  ClientWorld w;
+  Stream stream;
+  for (int i = 0; i < 20; ++i) {
+    forge_refusals(w, 1);
+    stream.run(w, Duration::microseconds(50), Duration::milliseconds(10));
+  }
+  EXPECT_EQ(w.client->counters().key_waits, 20u);
+  EXPECT_EQ(stream.ok, stream.all.size());
+  EXPECT_EQ(stream.slow, 0u);  // what was refused, too, goes on when the next one succeeds
+}
+
+// Nothing that is denied is followed by a moment in which nobody waits.
+TEST(RemoteOnerma, WhoMissedThatAKeyWasRefusedIsAskedAgainWhileMoreComes) {
+  ClientWorld w;
+  int asked = 0;
+  w.client->on_key_refused([&](Time now, NodeId node, RegionId) {
+    if (++asked == 2) w.client->replace_grant(now, node, w.grant_of({Rights::kAll}));
+  });
+  ASSERT_TRUE(w.b.node->regions().rekey(w.region, test_key(2)));
+  Stream stream;
+  stream.run(w, Duration::milliseconds(3), Duration::milliseconds(200));
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(stream.ok, stream.all.size());
+}
+
+TEST(RemoteOnerma, AKeyThatIsAnnouncedAfterTheFirstRefusalLetsAllGoOnAtOnce) {
+  RemoteOnerma::Parameters narrow;
+  narrow.executor.first_remote = CongestionWindow::kOne;
+  ClientWorld w(narrow);
+  ASSERT_TRUE(w.b.node->regions().rekey(w.region, test_key(2)));
+  std::vector<std::uint8_t> bytes(64), big(20 * kMaxOp);
+  std::optional<remote::Status> done[20];
+  w.world.scheduler.spawn(w.await(remote::read_operation(w.at(0), big), done[0]));
+  for (std::size_t i = 1; i < 20; ++i) {
+    w.world.scheduler.spawn(w.await(remote::read_operation(w.at(0), bytes), done[i]));
+  }
+  ASSERT_TRUE(w.world.run_until(
+      [&] { return w.client->counters().key_waits >= 3 && w.a.node->initiator().slots().open() == 0; }));
+  for (const auto& status : done) EXPECT_FALSE(status.has_value());
+  const Time announced = w.world.now;
+  w.client->announce_grant(kNode, w.grant_of({Rights::kAll}));
+  ASSERT_TRUE(w.world.run_until([&] { return w.world.scheduler.live() == 0; }));
+  for (const auto& status : done) EXPECT_EQ(status, remote::Status::kOk);
+  EXPECT_LT(w.world.now - announced, Duration::milliseconds(1));
 }
 
 TEST(RemoteOnerma, AllThatWantsARefusedRegionIsDeniedAfterOneWait) {
