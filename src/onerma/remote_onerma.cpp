@@ -421,7 +421,12 @@ void RemoteOnerma::end_key_waits(Region& region) {
     last_try(transfer);
     unpark(transfer);
   }
-  if (!region.waiting.empty() || !region.parked.empty()) return;
+  forget_refusal(region);
+}
+
+// Nothing is known of a key for which nobody waits.
+void RemoteOnerma::forget_refusal(Region& region) {
+  if (!region.refused || !region.waiting.empty() || !region.parked.empty()) return;
   region.refused = region.probed = false;
   std::erase(refused_, &region);
 }
@@ -458,13 +463,17 @@ void RemoteOnerma::fail(Transfer& transfer, Status status) {
 // One of its pieces that wait for a key, open again, or nullptr.
 RemoteOnerma::Piece* RemoteOnerma::take_waiting(const Transfer& transfer) {
   Piece* const piece = transfer.region->waiting.take([&](const Piece& one) { return one.transfer == &transfer; });
-  if (piece != nullptr) ++direction_of(transfer).open;
+  if (piece == nullptr) return nullptr;
+  ++direction_of(transfer).open;
+  forget_refusal(*transfer.region);
   return piece;
 }
 
 void RemoteOnerma::leave_turns(const Transfer& transfer) {
   const auto is_it = [&](const Transfer& one) { return &one == &transfer; };
-  if (direction_of(transfer).turns.take(is_it) == nullptr) transfer.region->parked.take(is_it);
+  if (direction_of(transfer).turns.take(is_it) != nullptr) return;
+  transfer.region->parked.take(is_it);
+  forget_refusal(*transfer.region);
 }
 
 void RemoteOnerma::finish(Transfer& transfer) {

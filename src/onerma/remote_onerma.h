@@ -123,8 +123,9 @@ class RemoteOnerma final : public remote::RemoteMemory {
   void rejoin(Piece& piece);
   void end_key_waits();
   void end_key_waits(Region& region);
+  void forget_refusal(Region& region);
   Piece* take_waiting(const Transfer& transfer);
-  static void leave_turns(const Transfer& transfer);
+  void leave_turns(const Transfer& transfer);
   void set_give_ups();
   void expire_transfers();
   void expire(Transfer& transfer);

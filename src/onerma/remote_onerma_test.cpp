@@ -462,6 +462,28 @@ TEST(RemoteOnerma, NothingWaitsForAKeyForLongerThanUntilItsTimeIsOver) {
   EXPECT_LT(w.world.now - begun, parameters.give_up * 2);
 }
 
+// Who polls only while something is under way: the next come before a poll that could see that nobody waits any more.
+TEST(RemoteOnerma, WhatComesAfterAllThatWaitedForAKeyHasGivenUpGoesOutAtOnce) {
+  RemoteOnerma::Parameters parameters;
+  parameters.give_up = Duration::microseconds(100);
+  ClientWorld w(parameters);
+  ASSERT_TRUE(w.b.node->regions().rekey(w.region, test_key(2)));
+  std::vector<std::uint8_t> bytes(64), big(20 * kMaxOp);
+  for (const bool is_long : {false, true}) {
+    EXPECT_EQ(w.run(remote::read_operation(w.at(0), is_long ? big : bytes)), remote::Status::kAccessDenied);
+    const std::uint64_t before = w.client->counters().key_waits;
+    std::size_t open = 5;
+    std::deque<remote::Operation> next(open, remote::read_operation(w.at(0), bytes));
+    for (remote::Operation& one : next) {
+      one.context = &open;
+      one.on_complete = [](remote::Operation& o) { --*static_cast<std::size_t*>(o.context); };
+      w.client->submit(one);
+    }
+    ASSERT_TRUE(w.world.run_until([&] { return open == 0; }));
+    EXPECT_EQ(w.client->counters().key_waits - before, next.size());  // each has been to the target
+  }
+}
+
 // Its generations begin at one again.
 TEST(RemoteOnerma, WhatARestartedTargetRefusesGoesOnIfItsNewKeyHasComeMeanwhile) {
   ClientWorld w;
