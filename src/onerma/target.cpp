@@ -111,10 +111,7 @@ void Target::on_request(Time now, MutableBytes frame, const Message& message) {
   }
   if (const Status status = judge(job); status != Status::kOk) return complete(job, status);
   if (read) return answer(job);
-  if (is_asked(job)) {
-    ++counters_.doubled;
-    return;
-  }
+  if (const Place* const first = asked_as(job)) return on_double(job, *first);
   waiting_bytes_ += wire_bytes(job.length);
   waiting_.push(job);
   start_pulls(now);
@@ -233,16 +230,26 @@ void Target::start_pulls(Time now) {
   while (!waiting_.empty()) {
     Job job = waiting_.front();
     const std::uint32_t bytes = wire_bytes(job.length);
-    const bool doubled = is_asked(job);
-    if (!doubled && (free_.empty() || answers_.size() >= room_for(Kind::kPull) || !window_.has_room(bytes))) return;
+    const Place* const first = asked_as(job);
+    if (first == nullptr && (free_.empty() || answers_.size() >= room_for(Kind::kPull) || !window_.has_room(bytes)))
+      return;
     waiting_.pop();
     waiting_bytes_ -= bytes;
-    if (doubled) {
-      ++counters_.doubled;
+    if (first != nullptr) {
+      on_double(job, *first);
     } else {
       pull(now, job);
     }
   }
+}
+
+// A copy from another MAC may be the genuine one: the place's pull goes there, too, the very same frame but for that address.
+void Target::on_double(const Job& job, const Place& first) {
+  ++counters_.doubled;
+  if (job.to.mac == first.job.to.mac) return;
+  Job again = first.job;
+  again.to = job.to;
+  answer(again);
 }
 
 void Target::pull(Time now, Job& job) {
@@ -263,15 +270,15 @@ std::size_t Target::bucket_of(const Job& job) const {
   return static_cast<std::size_t>(mixed >> 32) & (alike_.size() - 1);
 }
 
-// Whether its data have been asked for and have not come: an initiator gives its data once, so this is the request's double, or a replay.
-bool Target::is_asked(const Job& job) const {
+// Where its data have been asked for and have not come: an initiator gives its data once, so this is the request's double, or a replay.
+Target::Place* Target::asked_as(const Job& job) {
   for (std::uint16_t at = alike_[bucket_of(job)]; at != kNoIndex; at = places_[at].alike) {
     const Job& open = places_[at].job;
     if (open.id == job.id && open.initiator == job.initiator && open.region == job.region &&
         open.generation == job.generation && open.rights == job.rights && open.plain == job.plain)
-      return true;
+      return &places_[at];
   }
-  return false;
+  return nullptr;
 }
 
 void Target::close(std::uint16_t place) {

@@ -4,7 +4,8 @@
 // Read:       request -> queued -> response, sealed under a counter that is used once; a replayed request is answered again, anew.
 // Write:      request -> queued -> window and a place -> kPull -> kData that carries the pull's counter, once -> memory -> kCompletion.
 //             Data that come twice, late, or for another pull are refused as a replay.
-//             A request whose data have been asked for, and have not come, gets no second place: replays of one hold one.
+//             A request whose data have been asked for, and have not come, gets no second place: replays of one hold one. If it comes from
+//             another MAC, which nothing authenticates, the same pull goes there, too: who overtakes a request keeps nobody from its data.
 // Sheds:      a request that finds more than `nack_bytes` of answers or of unasked data before it, or half of the queue full of answers:
 //             kRefusal, before any cryptography. A quarter of the queue takes refusals and pulls besides, the last what ends writes.
 // Refuses:    authentic but wrong: kCompletion, sealed (bad bounds, right missing, a key of before the Rekey). Not authentic: kRefusal.
@@ -150,7 +151,8 @@ class Target {
   void start_pulls(Time now);
   void pull(Time now, Job& job);
   std::size_t bucket_of(const Job& job) const;
-  bool is_asked(const Job& job) const;
+  Place* asked_as(const Job& job);
+  void on_double(const Job& job, const Place& first);
   Sent send(Job job, port::FrameSink& sink);
   bool is_over(Time now, const Job& job) const;
   bool prepare(Job& job, Sealer*& sealer);

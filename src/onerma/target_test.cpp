@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 
 #include "onerma/test_world.h"
 
@@ -18,7 +19,10 @@ struct Sink final : port::FrameSink {
     Message message;
     ASSERT_EQ(parse(ByteView(frame).first(length), message), Verdict::kOk);
     ++sent[message.header.kind];
-    if (message.header.kind == Kind::kPull) pulls.push_back(message.header);
+    if (message.header.kind == Kind::kPull) {
+      pulls.push_back(message.header);
+      pulled_from.push_back(frame[5]);
+    }
     if (message.header.kind == Kind::kCompletion) completed.push_back(message.header.status);
   }
 
@@ -26,6 +30,7 @@ struct Sink final : port::FrameSink {
   std::array<std::uint8_t, port::kMaxFrame> frame{};
   std::map<Kind, int> sent;
   std::vector<Header> pulls;
+  std::vector<int> pulled_from;  // the MAC's last byte
   std::vector<Status> completed;
 };
 
@@ -52,7 +57,8 @@ struct TargetWorld {
   void send(const Header& header, ByteView body) {
     std::vector<std::uint8_t> frame(FrameWriter::frame_size(body.size()));
     const NodeConfig from = at({}, 2);
-    FrameWriter(from.mac, from.ip, kUdpPort).write(frame.data(), node.address(), header, body.size());
+    const wire::MacAddress mac = sender.value_or(from.mac);
+    FrameWriter(mac, from.ip, kUdpPort).write(frame.data(), node.address(), header, body.size());
     std::ranges::copy(body, frame.begin() + kBodyOffset);
     sealer.seal(frame.data(), header, body.size());
     node.on_frame(now, {frame.data(), static_cast<std::uint32_t>(frame.size())});
@@ -89,6 +95,7 @@ struct TargetWorld {
   Sealer sealer;
   Sink sink;
   Time now = Time::at(Duration::milliseconds(1));
+  std::optional<wire::MacAddress> sender;  // in place of the initiator's
 };
 
 TEST(Target, PullsWhoseTimeIsOverBeforeThePortHasRoomAreNotSent) {
@@ -184,6 +191,36 @@ TEST(Target, ReplaysThatWaitForThePlaceOfTheirFirstAreDroppedAtTheirTurn) {
   w.flush();
   ASSERT_EQ(w.sink.pulls.size(), 3u);
   EXPECT_EQ(w.sink.pulls.back().op, OpId(std::uint64_t{3} << 16));
+}
+
+// Its MAC is not authenticated: a captured request that is sent on from another one, and comes first, does not take the genuine one's place.
+TEST(Target, ARequestThatACopyFromAnotherMacHasOvertakenIsPulledToo) {
+  for (const bool is_queued : {false, true}) {
+    NodeConfig config;
+    config.target.pulls = 1;
+    TargetWorld w(config);
+    if (is_queued) w.request(Kind::kWriteRequest, 1, 64);
+    w.sender = wire::MacAddress{{2, 0, 0, 0, 1, 66}};
+    w.request(Kind::kWriteRequest, 2, 64);
+    w.sender.reset();
+    w.request(Kind::kWriteRequest, 2, 64);
+    w.flush();
+    if (is_queued) w.send_data(64);
+    w.flush();
+    ASSERT_GE(w.sink.pulls.size(), 2u);
+    const std::size_t last = w.sink.pulls.size() - 1;
+    EXPECT_EQ(w.sink.pulled_from[last - 1], 66);
+    EXPECT_EQ(w.sink.pulled_from[last], 2);
+    EXPECT_EQ(w.sink.pulls[last].place, w.sink.pulls[last - 1].place);
+    EXPECT_EQ(w.sink.pulls[last].counter, w.sink.pulls[last - 1].counter);
+    EXPECT_EQ(w.node.target().open_pulls(), 1u);
+    EXPECT_EQ(w.node.window().used(), FrameWriter::frame_size(64));
+    EXPECT_EQ(w.counters().pulls, is_queued ? 2u : 1u);
+    w.send_data(64);
+    w.flush();
+    EXPECT_EQ(w.counters().writes, is_queued ? 2u : 1u);
+    EXPECT_EQ(w.node.target().open_pulls(), 0u);
+  }
 }
 
 TEST(Target, PullsLeaveAPlaceForWhatEndsTheirWrites) {
