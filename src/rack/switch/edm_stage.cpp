@@ -38,7 +38,8 @@ edm::SchedulerConfig scheduler_config(const EdmStageSettings& settings) {
       .chunk_bytes = static_cast<std::uint32_t>(settings.chunk / 8 * 8),
       .block_time = block_time,
       .response_lead = {},
-      .patience = settings.hold / 4,
+      // Less than between two sweeps: a line of data of which something is overdue asks anew at each, and waits from then on.
+      .patience = settings.hold / 8,
       .most_late = block_time * static_cast<std::int64_t>(settings.burst / 8 * 2)};
 }
 
@@ -203,13 +204,14 @@ void EdmStage::ask_reads(Time now, std::uint32_t line) {
   }
 }
 
-// One demand for several packets that are in front: a "mega" message (EDM §3.1.2). No more at once than may meet at a port.
+// One demand for several packets that are in front: a "mega" message (EDM §3.1.2). No more at once than may meet at a port; and one packet alone
+// once it has waited for long, for to the scheduler a longer demand is less urgent than all that others send one by one.
 void EdmStage::ask_data(Time now, std::uint32_t line) {
   Line& l = lines_[line];
   if (l.bytes_asked != 0) return;
   std::uint32_t bytes = 0;
-  for (std::uint32_t s = l.first; s != kNone && slots_[s].what == What::kData && bytes < settings_.burst;
-       s = slots_[s].next)
+  const std::uint64_t most = now - slots_[l.first].since >= settings_.hold / 4 ? 1 : settings_.burst;
+  for (std::uint32_t s = l.first; s != kNone && slots_[s].what == What::kData && bytes < most; s = slots_[s].next)
     bytes += slots_[s].length + kAround;
   const edm::Demand demand{.source = from(line),
                            .destination = to(line),

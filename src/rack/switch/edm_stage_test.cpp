@@ -366,6 +366,57 @@ TEST(EdmStage, OfTooManyReadsOnlyThoseThatAreOverdueGoWithoutAGrant) {
   RecordProperty("granted_queued_bytes", std::to_string(granted.most_queued));
 }
 
+// One host's writes to another, a burst and then one at a time, far apart; on both ways there come others' frames, one each `gap`.
+// How many of those sent after half of the time take nearly `hold`, and how many went without a grant at any time.
+struct Held {
+  std::uint64_t late = 0;
+  std::uint64_t overdue = 0;
+};
+Held held_by_others(Duration gap, int burst) {
+  Rack rack({}, true);
+  const Time begun = rack.now;
+  const Duration time = Duration::milliseconds(60);
+  std::map<std::uint32_t, Time> sent;
+  Held held;
+  std::uint32_t came = 0;
+  rack.deliver = [&](std::uint32_t to, const Bytes& bytes) {
+    if (to != 1 || bytes[11] != 0) return;
+    wire::ParsedFrame parsed;
+    ASSERT_EQ(wire::parse(bytes, parsed), wire::Verdict::kOk);
+    const Time since = sent.at(wire::get_bth(bytes.data(), parsed).psn.value());
+    ++came;
+    held.late += since > begun + time / 2 && rack.now - since > EdmStageSettings{}.hold * 9 / 10 ? 1u : 0u;
+  };
+  const auto write = [&](std::uint32_t from, std::uint32_t to, std::uint32_t psn) {
+    rack.send(from, frame(from, to, Opcode::kRcWriteOnly, 4'096, psn));
+  };
+  for (Duration at; at < time; at = at + gap) {
+    rack.at(begun + at, [&] { write(0, 2, 0); });
+    rack.at(begun + at + Duration::nanoseconds(1'700), [&] { write(3, 1, 0); });
+  }
+  std::uint32_t psn = 0;
+  const auto watched = [&] {
+    sent[psn] = rack.now;
+    write(0, 1, psn++);
+  };
+  for (int i = 0; i < burst; ++i) watched();
+  for (Duration at; at < time; at = at + Duration::microseconds(1'200)) rack.at(begun + at, watched);
+  rack.run();
+  EXPECT_EQ(came, psn);
+  held.overdue = rack.stage->counters().overdue;
+  return held;
+}
+
+// A frame takes 3,355 ns.
+TEST(EdmStage, ALineOfWritesStaysOverdueNoLongerThanForItsBurst) {
+  const Held full = held_by_others(Duration::nanoseconds(3'352), 20);
+  EXPECT_GT(full.overdue, 0u);
+  EXPECT_EQ(full.late, 0u);
+  const Held nearly = held_by_others(Duration::nanoseconds(3'420), 400);
+  EXPECT_EQ(nearly.overdue, 0u);
+  EXPECT_EQ(nearly.late, 0u);
+}
+
 TEST(EdmStage, HostsThatHaveGoneMakeRoomForOthers) {
   EdmStage stage({});
   const auto read_from = [&stage](Time now, std::uint32_t client) {
