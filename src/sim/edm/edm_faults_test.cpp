@@ -351,6 +351,18 @@ TEST(EdmFaults, ANetworkThatLagsIsTakenOutOfService) {
   }
 }
 
+TEST(EdmFaults, ANetworkThatHasStoppedDoesNotLag) {
+  EdmTestbed bed(hardware(), 2, 16'384, {}, {}, Networks::kMirrored);
+  bed.kill_switch(0, Time::at(Duration::microseconds(1)));
+  for (std::uint64_t i = 0; i < 2'000; ++i)
+    ASSERT_TRUE(bed.host(0).write(Time{}, PortId(1), i * 8, std::vector<std::uint8_t>(8, 9)));
+  bed.wake(0);
+  bed.run(Time::at(Duration::milliseconds(10)));
+  EXPECT_TRUE(bed.in_service(1));
+  EXPECT_EQ(bed.counts().lagged, 0u);
+  EXPECT_EQ(std::ranges::count(bed.memory(1), 9), 16'000);
+}
+
 // The primary stops at each instant at which something happens to a write of two chunks: the write takes as long as ever.
 TEST(EdmFaults, TheBackUpGoesOnMidGrantWithoutLosingACycle) {
   const auto write = [](EdmTestbed& bed) {
