@@ -6,6 +6,7 @@ A test script sets `live_rack.SLUICE` to the program before it begins, and finds
 import http.client
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -29,6 +30,18 @@ def wait_until(condition, what, seconds=30):
             return
         time.sleep(0.05)
     raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def free_port():
+    """Of TCP, on all addresses, below those that the kernel gives to connections."""
+    for port in random.sample(range(20000, 32768), 100):
+        with socket.socket() as listener:
+            try:
+                listener.bind(("", port))
+                return port
+            except OSError:
+                pass
+    raise AssertionError("a hundred ports were all in use")
 
 
 def processes_of(folder):

@@ -362,7 +362,10 @@ struct Stream {
     ASSERT_TRUE(w.world.run_until([&] { return ok + denied + other == all.size(); }));
   }
   void begin() {
-    One& one = all.emplace_back(One{this, remote::read_operation(world->at(0), bytes), world->world.now});
+    One& one = all.emplace_back();
+    one.stream = this;
+    one.operation = remote::read_operation(world->at(0), bytes);
+    one.begun = world->world.now;
     one.operation.context = &one;
     one.operation.on_complete = [](remote::Operation& operation) {
       const One& ended = *static_cast<One*>(operation.context);

@@ -21,7 +21,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import live_rack  # noqa: E402
 import open_mpi  # noqa: E402
-from live_rack import processes_of, wait_until  # noqa: E402
+from live_rack import free_port, processes_of, wait_until  # noqa: E402
 
 PROGRAMS = ("ibv_asyncwatch", "ibv_devices", "ibv_devinfo", "ibv_rc_pingpong", "ib_send_bw", "ib_write_bw", "rping")
 # Asks for the first device as NCCL does, by name and version; prints its name.
@@ -76,12 +76,6 @@ assert rsockets.rsend(call, buffer, 5, 0) == 5, ctypes.get_errno()
 rsockets.rclose(call)
 rsockets.rclose(door)
 """
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def listens(port):
