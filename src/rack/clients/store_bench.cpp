@@ -14,7 +14,6 @@
 namespace sluice::rack {
 
 using workload::Runner;
-using workload::RunResult;
 
 struct StoreBench::Worker {
   std::uint32_t index = 0;
