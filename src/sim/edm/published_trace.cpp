@@ -26,7 +26,7 @@ std::uint64_t draw_units(const SizeDistribution& sizes, GlibcRand& chance) {
   const auto& below = *(above - 1);
   const double rise = static_cast<double>(above->units) - static_cast<double>(below.units);
   const double units = static_cast<double>(below.units) + (u - share(below)) * rise / (share(*above) - share(below));
-  return static_cast<std::uint64_t>(units + 0.5);
+  return static_cast<std::uint64_t>(std::floor(units + 0.5));
 }
 
 // The mean size in bytes as that program comes to it: in doubles, which end a little below a whole number, of which it keeps the whole part.
