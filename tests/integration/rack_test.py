@@ -202,16 +202,27 @@ class RackTest(live_rack.LiveRack):
         self.assertIn("udp:nowhere.invalid:1", done.stderr)
         self.assertEqual(processes_of(self.folder), [])
 
+    def used(self):
+        """By all daemons: seconds of a core, and how often a thread of theirs woke."""
+        daemons = self.status()["daemons"]
+        threads = [t / "status" for d in daemons for t in pathlib.Path(f"/proc/{d['pid']}/task").iterdir()]
+        wakes = sum(int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", t.read_text(), re.M)[1]) for t in threads)
+        return sum(d["cpu_ms"] for d in daemons) / 1000, wakes
+
     def test_an_idle_rack_uses_little_of_a_core_and_little_memory(self):
         self.up()
         time.sleep(1)
-        before = {d["name"]: d["cpu_ms"] for d in self.status()["daemons"]}
-        began = time.monotonic()
-        time.sleep(4)
-        after = {d["name"]: d["cpu_ms"] for d in self.status()["daemons"]}
-        percent = sum(after[n] - before[n] for n in after) / 10 / (time.monotonic() - began)
-        print(f"    idle: {percent:.2f} % of a core", file=sys.stderr)
-        self.assertLess(percent, 2)
+        seconds, wakes = self.used()
+        began, ours = time.monotonic(), time.thread_time()
+        for _ in range(40):
+            time.sleep(0.1)
+        nap = (time.thread_time() - ours) / 40
+        elapsed = time.monotonic() - began
+        seconds, wakes = ((after - before) / elapsed for after, before in zip(self.used(), (seconds, wakes)))
+        print(f"    idle: {100 * seconds:.2f} % of a core, {wakes:.0f} wakes/s; waking alone {1e6 * nap:.0f} us", file=sys.stderr)
+        self.assertLess(wakes, 100)
+        # Where the host of a virtual machine is busy, waking alone takes hundreds of microseconds, and so does all that is done rarely.
+        self.assertLess(seconds, max(0.02, 5 * wakes * nap))
         for daemon in self.status()["daemons"]:
             self.assertLess(daemon["resident_bytes"], 64 << 20, daemon["name"])
 

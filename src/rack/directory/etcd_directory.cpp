@@ -516,12 +516,13 @@ void EtcdDirectory::note_quiet(Quiet stretch, NodeKinds kinds) {
   if (stretch.until >= known.until) known = stretch;
 }
 
-// stop_watches() is heeded between two of these.
+// stop_watches() and cut_watches() are heeded between two of these.
 constexpr auto kWatchAtOnce = std::chrono::milliseconds(500);
 
 Result<Snapshot> EtcdDirectory::watch(std::uint64_t seen, Duration timeout, NodeKinds kinds) {
   const auto until =
       std::chrono::steady_clock::now() + std::chrono::nanoseconds(std::max<std::int64_t>(timeout.nanoseconds(), 0));
+  const auto is_over = [this, cuts = cuts_.load()] { return stopping_ || cuts_ != cuts; };
   Json create = everything_under(settings_.prefix + "/");
   create["prev_kv"] = true;
   std::uint64_t looked = quiet_until(seen, kinds);  // nothing has changed up to here
@@ -550,10 +551,10 @@ Result<Snapshot> EtcdDirectory::watch(std::uint64_t seen, Duration timeout, Node
         looked = std::max(looked, number(event.value("kv", Json::object()), "mod_revision"));
       }
     }
-    return !changed && !stopping_;
+    return !changed && !is_over();
   };
   const telemetry::NoPipeSignal quiet;
-  while (seen != 0 && !changed && !stopping_) {
+  while (seen != 0 && !changed && !is_over()) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
     if (left.count() <= 0) break;
     const auto client = connect(address);

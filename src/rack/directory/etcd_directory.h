@@ -65,6 +65,7 @@ class EtcdDirectory final : public DirectoryStore {
   Result<void> compact();
   Result<void> evict(const std::string& name) override;
   void stop_watches() override { stopping_ = true; }
+  void cut_watches() override { ++cuts_; }
   Result<VersionedText> ledger() override;
   Result<bool> replace_ledger(std::uint64_t version, const std::string& text) override;
 
@@ -112,6 +113,7 @@ class EtcdDirectory final : public DirectoryStore {
   std::uint64_t compact_to_ = 0;  // what was current at the last compaction; 0: there was none
   std::chrono::steady_clock::time_point compact_at_ = std::chrono::steady_clock::now() + kCompactAfter;
   std::atomic<bool> stopping_{false};
+  std::atomic<std::uint64_t> cuts_{0};  // how often watches were cut
 };
 
 }  // namespace sluice::rack

@@ -17,8 +17,10 @@ namespace {
 
 std::chrono::nanoseconds to_chrono(Duration d) { return std::chrono::nanoseconds(d.nanoseconds()); }
 
-// One watch at the directory lasts so long; the end of a membership waits for it at most, where it cannot be cut.
-constexpr Duration kWatch = Duration::milliseconds(500);
+// One watch at the directory lasts so long: each costs an idle rack what a renewal of the lease does, and more.
+constexpr Duration kWatch = Duration::seconds(2);
+// Who leaves cuts it, and again after this: it may not have begun yet, in what cuts.
+constexpr Duration kCutAgain = Duration::milliseconds(20);
 // Before the next, where one brought nothing and did not last.
 constexpr Duration kPause = Duration::milliseconds(200);
 // Between two looks whether a rack that has begun anew gives us our address after all.
@@ -103,7 +105,13 @@ Membership::Membership(Directory& directory, NodeDescription description, Member
 void Membership::begin() {
   if (file_) file_->write(lease_);
   keeper_ = nic::start_quiet_thread([this] { keep_lease(); });
-  if (on_change_) watcher_ = nic::start_quiet_thread([this] { watch(); });
+  if (!on_change_) return;
+  watcher_ = nic::start_quiet_thread([this] {
+    watch();
+    const std::lock_guard lock(mutex_);
+    has_watched_ = true;
+    stop_.notify_all();
+  });
 }
 
 Membership::~Membership() {
@@ -114,7 +122,11 @@ Membership::~Membership() {
   }
   if (keeper_.joinable()) keeper_.join();
   static_cast<void>(directory_.leave(lease_));
-  directory_.cut_watches();
+  for (bool watches = watcher_.joinable(); watches;) {
+    directory_.cut_watches();
+    std::unique_lock lock(mutex_);
+    watches = !stop_.wait_for(lock, to_chrono(kCutAgain), [&] { return has_watched_; });
+  }
   if (watcher_.joinable()) watcher_.join();
   if (file_) file_->write(LeaseId(0));
 }

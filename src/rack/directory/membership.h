@@ -85,8 +85,9 @@ class Membership {
   std::optional<std::chrono::steady_clock::time_point> taken_since_;  // the keeper's: our name, while we have no lease
   std::mutex mutex_;                                                  // never held while the directory is asked
   std::condition_variable stop_;
-  bool stopping_ = false;  // guarded by mutex_, as the next five
-  bool changed_ = false;   // description_ is to be published
+  bool stopping_ = false;     // guarded by mutex_, as the next six
+  bool has_watched_ = false;  // the watcher looks no more
+  bool changed_ = false;      // description_ is to be published
   NodeDescription description_;
   LeaseId lease_;
   bool published_ = false;

@@ -319,7 +319,7 @@ Result<Snapshot> SqliteDirectory::watch(std::uint64_t seen, Duration timeout, No
   std::unique_lock lock(mutex_);
   expire_locked();
   changed_.wait_for(lock, std::chrono::nanoseconds(std::max<std::int64_t>(timeout.nanoseconds(), 0)),
-                    [&] { return revision_of(kinds) > seen || stopping_; });
+                    [&, cuts = cuts_] { return revision_of(kinds) > seen || stopping_ || cuts_ != cuts; });
   return snapshot_locked(kinds);
 }
 
@@ -338,6 +338,12 @@ Result<void> SqliteDirectory::evict(const std::string& name) {
 void SqliteDirectory::stop_watches() {
   const std::lock_guard lock(mutex_);
   stopping_ = true;
+  changed_.notify_all();
+}
+
+void SqliteDirectory::cut_watches() {
+  const std::lock_guard lock(mutex_);
+  ++cuts_;
   changed_.notify_all();
 }
 

@@ -41,6 +41,7 @@ class SqliteDirectory final : public DirectoryStore {
   void expire() override;
   Result<void> evict(const std::string& name) override;
   void stop_watches() override;
+  void cut_watches() override;
   Result<VersionedText> ledger() override;
   Result<bool> replace_ledger(std::uint64_t version, const std::string& text) override;
 
@@ -90,6 +91,7 @@ class SqliteDirectory final : public DirectoryStore {
   std::uint64_t ledger_revision_ = 0;         // of its last change
   std::uint32_t last_id_ = 0;
   bool stopping_ = false;
+  std::uint64_t cuts_ = 0;  // how often watches were cut
 };
 
 }  // namespace sluice::rack

@@ -52,71 +52,78 @@ Workload workload_of(const std::string& kind) {
 }
 
 // What points of a kind may be asked for, as y or as the paper's metric.
-std::vector<std::string_view> metrics_of(const std::string& kind) {
-  static const std::vector<std::string_view> clover = {"throughput",
-                                                       "p50_us",
-                                                       "p99_us",
-                                                       "read_p99_us",
-                                                       "write_p99_us",
-                                                       "success_percent",
-                                                       "three_packets_percent",
-                                                       "packets_per_operation",
-                                                       "bytes_per_operation",
-                                                       "reads_per_operation",
-                                                       "swaps_per_operation",
-                                                       "swaps_lost_per_operation",
-                                                       "walks_per_operation",
-                                                       "shortcuts_per_operation",
-                                                       "lookups_per_operation",
-                                                       "messages_per_operation",
-                                                       "per_client_kops",
-                                                       "lock_throughput",
-                                                       "edm_waited_ns"};
-  if (kind == "verbs") return {"throughput", "p50_us", "p99_us"};
+using Metrics = std::vector<std::string_view>;
+const Metrics kVerbsMetrics{"throughput", "p50_us", "p99_us"};
+const Metrics kCloverMetrics{"throughput",
+                             "p50_us",
+                             "p99_us",
+                             "read_p99_us",
+                             "write_p99_us",
+                             "success_percent",
+                             "three_packets_percent",
+                             "packets_per_operation",
+                             "bytes_per_operation",
+                             "reads_per_operation",
+                             "swaps_per_operation",
+                             "swaps_lost_per_operation",
+                             "walks_per_operation",
+                             "shortcuts_per_operation",
+                             "lookups_per_operation",
+                             "messages_per_operation",
+                             "per_client_kops",
+                             "lock_throughput",
+                             "edm_waited_ns"};
+// Beside those of Clover.
+const Metrics kStoreMetrics{"read_p50_us",
+                            "write_p50_us",
+                            "swap_throughput",
+                            "round_trips_per_operation",
+                            "remote_per_operation",
+                            "cache_hits_per_operation",
+                            "torn_per_operation",
+                            "hand_overs_per_operation",
+                            "changes_lost_per_operation"};
+const Metrics kEdmMetrics{"published",       "slowdown",     "p99",     "common", "wire",     "took_ns",     "wait_ns",
+                          "batched_percent", "displaced_ns", "dropped", "pauses", "queue_ns", "over_percent"};
+const Metrics kEdmTestbedMetrics{"first_ns",      "last_ns",        "compute_ns",     "switch_ns",     "memory_ns",
+                                 "pcs_ns",        "pma_ns",         "propagation_ns", "protocol_ns",   "mac_ns",
+                                 "forwarding_ns", "compute_cycles", "frames",         "switch_cycles", "p99_ns",
+                                 "most_ns",       "memory_cycles"};
+const Metrics kEdmModesMetrics{"all_same", "differ", "testbed_ns", "cluster_ns", "difference_percent",
+                               "most_ns",  "held",   "met",        "waited_ns"};
+const Metrics kEdmYcsbMetrics{"up_writes", "requests", "waited_ns", "mean_ns"};
+const Metrics kBoxMemoryMetrics{"kib", "bytes_a_connection", "bytes_a_key", "bytes_a_word"};
+const Metrics kTenantMetrics{
+    "goodput_gbps", "served_gbps",  "p50_us",          "p99_us",           "most_us",      "small_gbps",   "small_mops",
+    "small_p50_us", "small_p99_us", "large_gbps",      "large_mops",       "large_p50_us", "large_p99_us", "pause_us",
+    "rekeys",       "dropped",      "fair_after_rtts", "least_jain_later", "sent_again",   "not_ended",    "failed"};
+const Metrics kCowbirdMetrics{"throughput",
+                              "gbps",
+                              "p50_us",
+                              "p99_us",
+                              "communication_percent",
+                              "up_gbps",
+                              "down_gbps",
+                              "tcp_gbps",
+                              "tcp_repaired_percent",
+                              "tcp_timeouts",
+                              "tcp_round_trip_us",
+                              "engine_busy_percent"};
+
+Metrics metrics_of(const std::string& kind) {
+  if (kind == "verbs") return kVerbsMetrics;
   if (kind == "order") return {"share"};
-  if (kind == "clover") return clover;
-  if (kind == "store") {
-    std::vector<std::string_view> all = {"read_p50_us",
-                                         "write_p50_us",
-                                         "swap_throughput",
-                                         "round_trips_per_operation",
-                                         "remote_per_operation",
-                                         "cache_hits_per_operation",
-                                         "torn_per_operation",
-                                         "hand_overs_per_operation",
-                                         "changes_lost_per_operation"};
-    all.insert(all.end(), clover.begin(), clover.end());
-    return all;
-  }
-  if (kind == "edm")
-    return {"published",       "slowdown",     "p99",     "common", "wire",     "took_ns",     "wait_ns",
-            "batched_percent", "displaced_ns", "dropped", "pauses", "queue_ns", "over_percent"};
-  if (kind == "edm_testbed")
-    return {"first_ns", "last_ns",        "compute_ns",  "switch_ns", "memory_ns",     "pcs_ns",
-            "pma_ns",   "propagation_ns", "protocol_ns", "mac_ns",    "forwarding_ns", "compute_cycles",
-            "frames",   "switch_cycles",  "p99_ns",      "most_ns",   "memory_cycles"};
-  if (kind == "edm_modes")
-    return {"all_same", "differ", "testbed_ns", "cluster_ns", "difference_percent",
-            "most_ns",  "held",   "met",        "waited_ns"};
-  if (kind == "edm_ycsb") return {"up_writes", "requests", "waited_ns", "mean_ns"};
-  if (kind == "box_memory") return {"kib", "bytes_a_connection", "bytes_a_key", "bytes_a_word"};
-  if (kind == "tenants")
-    return {"goodput_gbps", "served_gbps",  "p50_us",       "p99_us",     "most_us",         "small_gbps",
-            "small_mops",   "small_p50_us", "small_p99_us", "large_gbps", "large_mops",      "large_p50_us",
-            "large_p99_us", "pause_us",     "rekeys",       "dropped",    "fair_after_rtts", "least_jain_later",
-            "sent_again",   "not_ended",    "failed"};
-  return {"throughput",
-          "gbps",
-          "p50_us",
-          "p99_us",
-          "communication_percent",
-          "up_gbps",
-          "down_gbps",
-          "tcp_gbps",
-          "tcp_repaired_percent",
-          "tcp_timeouts",
-          "tcp_round_trip_us",
-          "engine_busy_percent"};
+  if (kind == "clover") return kCloverMetrics;
+  if (kind == "edm") return kEdmMetrics;
+  if (kind == "edm_testbed") return kEdmTestbedMetrics;
+  if (kind == "edm_modes") return kEdmModesMetrics;
+  if (kind == "edm_ycsb") return kEdmYcsbMetrics;
+  if (kind == "box_memory") return kBoxMemoryMetrics;
+  if (kind == "tenants") return kTenantMetrics;
+  if (kind == "cowbird") return kCowbirdMetrics;
+  Metrics all = kStoreMetrics;
+  all.insert(all.end(), kCloverMetrics.begin(), kCloverMetrics.end());
+  return all;
 }
 
 PointResult result_of(const VerbsResult& r) {
