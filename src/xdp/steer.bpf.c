@@ -44,6 +44,8 @@ struct steer_wishes wishes;
 __u64 events[EVENTS];
 struct steer_connection connections[STEER_CONNECTIONS];
 struct steer_node history[STEER_HISTORY_SETS * STEER_HISTORY_WAYS];
+/* Of the keys in `keys`: those of a set are one line of memory. */
+__u64 key_names[STEER_KEY_SETS * STEER_KEY_WAYS] __attribute__((aligned(64)));
 struct steer_key keys[STEER_KEY_SETS * STEER_KEY_WAYS];
 __u16 sketch[STEER_SKETCH_ROWS][STEER_SKETCH_WIDTH];
 __u64 sketch_additions;
@@ -143,6 +145,9 @@ INLINE __u64 mix(__u64 x) {
   return x ^ x >> 32;
 }
 
+/* As it stood at the last tick: the kernel makes one load of it. */
+INLINE __u64 now_ns() { return bpf_jiffies64() * config.tick; }
+
 /* Signed distance of 24-bit serial numbers. */
 INLINE __s32 since(__u32 a, __u32 b) { return (__s32)((a - b) << 8) >> 8; }
 INLINE __u32 psn_add(__u32 psn, __u32 n) { return (psn + n) & 0xFFFFFF; }
@@ -175,8 +180,13 @@ INLINE __u64 pointed_to(__u64 w) {
 
 /* ------------------------------------------------------------------------------------------------------------- tables */
 
+/* The first place of a node's set. Neighbours in memory, which whoever allocates takes one after the other, are neighbours here: the core asks
+ * for the next ones by itself. */
+INLINE __u32 node_set(__u64 place) {
+  return (__u32)((mix(place >> 12) + (place >> 6)) & config.history_sets_mask) * STEER_HISTORY_WAYS;
+}
 INLINE __u32 find_node(__u64 place) {
-  const __u32 set = (__u32)(mix(place) & config.history_sets_mask) * STEER_HISTORY_WAYS;
+  const __u32 set = node_set(place);
 #pragma unroll
   for (__u32 way = 0; way < STEER_HISTORY_WAYS; ++way) {
     const struct steer_node* n = node_at(set + way);
@@ -197,7 +207,7 @@ INLINE __u32 worth_of(__u8 state) {
 }
 
 INLINE __u32 claim_node(__u64 place) {
-  const __u32 set = (__u32)(mix(place) & config.history_sets_mask) * STEER_HISTORY_WAYS;
+  const __u32 set = node_set(place);
   __u32 victim = STEER_NONE;
   __u32 least = 4;
   const __u32 turn = ++history_turn;
@@ -238,8 +248,7 @@ INLINE __u32 find_key(__u64 name) {
   const __u32 set = (__u32)(mix(name) & config.key_sets_mask) * STEER_KEY_WAYS;
 #pragma unroll
   for (__u32 way = 0; way < STEER_KEY_WAYS; ++way) {
-    const struct steer_key* k = key_at(set + way);
-    if (k->used && k->key == name) return (set + way) | veil;
+    if (key_names[(set + way) & (KEYS - 1)] == name && key_at(set + way)->used) return (set + way) | veil;
   }
   return STEER_NONE;
 }
@@ -425,9 +434,9 @@ INLINE int on_write(const struct steer_packet* p, __u32 index, const struct stee
   }
   if (entry == STEER_NONE) entry = claim_node(place);
   if (entry == STEER_NONE) return V_Plain;
-  __u32 payload = p->payload;
-  if (payload == 0) payload = 1;
-  const __u32 packets = (p->length + payload - 1) / payload;
+  /* Most are one packet, and a division takes longer than all the rest here. */
+  __u32 packets = 1;
+  if (p->length > p->payload && p->payload != 0) packets = (p->length + p->payload - 1) / p->payload;
   struct steer_node* n = node_at(entry);
   n->key = p->key;
   n->free_word = p->next_word;
@@ -450,7 +459,7 @@ INLINE __u32 admit(__u64 name, __u32 heat, __u64 now) {
     const struct steer_key* k = key_at(set + way);
     if (k->used && k->link.open) continue;
     /* Some way below, so that two keys of equal heat do not take turns; a free place is below all. */
-    const __u32 other = heat_of(k->key);
+    const __u32 other = heat_of(key_names[(set + way) & (KEYS - 1)]);
     const __u32 worth = k->used ? other + other / 4 + 2 : 0;
     if (worth > least) continue;
     least = (k->used ? other : 0) | veil;
@@ -464,7 +473,7 @@ INLINE __u32 admit(__u64 name, __u32 heat, __u64 now) {
   }
   ++k->generation;
   k->used = 1;
-  k->key = name;
+  key_names[place & (KEYS - 1)] = name;
   k->tail = 0;
   k->tail_entry = STEER_NONE;
   k->opened = 0;
@@ -769,15 +778,21 @@ INLINE int is_same_end(const struct steer_end_key* a, const struct steer_end_key
          a->source[0] == b->source[0] && a->destination[0] == b->destination[0];
 }
 
-/* Where a connection's end may be: its place doubled, and which end. What stands there is looked at again under the lock. */
+/* Where a connection's end may be: its place doubled, and which end. What stands there is looked at under the lock. */
+INLINE __u32 recent_end(const struct steer_end_key* name) {
+  return recent_ends[name_hash(name->source, name->qpn) & (STEER_RECENT_ENDS - 1)];
+}
 INLINE __u32 find_end(const struct steer_end_key* name) {
-  __u16* recent = &recent_ends[name_hash(name->source, name->qpn) & (STEER_RECENT_ENDS - 1)];
-  const __u32 place = *recent;
-  if (is_same_end(&connection_at(place >> 1)->ends[place & 1], name) && connection_at(place >> 1)->alive) return place;
   const struct steer_end* found = bpf_map_lookup_elem(&ends, name);
   if (found == 0) return STEER_NONE;
-  *recent = (__u16)((found->connection & (STEER_CONNECTIONS - 1)) << 1 | (found->end & 1));
-  return *recent;
+  const __u32 place = (found->connection & (STEER_CONNECTIONS - 1)) << 1 | (found->end & 1);
+  recent_ends[name_hash(name->source, name->qpn) & (STEER_RECENT_ENDS - 1)] = (__u16)place;
+  return place;
+}
+/* Under the lock. */
+INLINE int stands_at(__u32 place, const struct steer_end_key* name) {
+  const struct steer_connection* c = connection_at(place >> 1);
+  return c->alive && is_same_end(&c->ends[place & 1], name);
 }
 
 /* One packet of a reliable connection. A function of its own, so that the verifier looks at it once. */
@@ -794,21 +809,25 @@ __attribute__((noinline)) int judge(struct steer_packet* p) {
           volume < config.volumes ? config.volume_regions[volume & (STEER_VOLUMES - 1)] : (__u32)STEER_NO_REGION;
     }
   }
-  const __u32 place = find_end(&p->end);
-  const __u32 index = place >> 1 & (STEER_CONNECTIONS - 1);
-  const __u32 end = place & 1;
   const __u32 zero = 0;
   struct guard* g = bpf_map_lookup_elem(&guards, &zero);
   if (g == 0) return V_Unknown;
 
   int verdict = V_Unknown;
+  __u32 place = recent_end(&p->end);
   bpf_spin_lock(&g->lock);
-  struct steer_connection* c = connection_at(index);
-  if (!c->alive || !is_same_end(&c->ends[end], &p->end)) {
-    c = 0;
-  } else {
-    c->last_seen = p->now;
+  int is_known = stands_at(place, &p->end);
+  if (!is_known) {
+    bpf_spin_unlock(&g->lock);
+    place = find_end(&p->end);
+    bpf_spin_lock(&g->lock);
+    is_known = place != STEER_NONE && stands_at(place, &p->end);
   }
+  place |= veil;
+  const __u32 index = place >> 1 & (STEER_CONNECTIONS - 1);
+  const __u32 end = place & 1;
+  struct steer_connection* c = is_known ? connection_at(index) : 0;
+  if (c != 0) c->last_seen = p->now;
   if (p->is_request) {
     verdict = judge_request(p, index, c, end, region, node_region);
   } else if (c != 0) {
@@ -898,7 +917,7 @@ INLINE __u32 take_place(__u64 now) {
 __attribute__((noinline)) int announce(struct steer_order* order) {
   if (order == 0 || order->mtu == 0) return 0;
   if (is_again(order)) return 1;
-  const __u64 now = bpf_ktime_get_coarse_ns();
+  const __u64 now = now_ns();
   const __u32 zero = 0;
   end_connection(&order->ends[0], 0, now);
   end_connection(&order->ends[1], 0, now);
@@ -1035,7 +1054,7 @@ INLINE void on_management(struct xdp_md* context, __u32 ip_offset, __u32 is_ipv6
     struct steer_end_key name = *route;
     name.qpn = be24(message + 8);
     const __u64 comm_ids = (__u64)be32(message + 4) << 32 | be32(message);
-    if (comm_ids != 0) end_connection(&name, comm_ids, bpf_ktime_get_coarse_ns());
+    if (comm_ids != 0) end_connection(&name, comm_ids, now_ns());
   }
 }
 
@@ -1097,10 +1116,8 @@ INLINE int parse_ipv4(const __u8* ip, const __u8* data_end, struct ip_part* part
 #pragma unroll
   for (int i = 0; i < 5; ++i) sum += ((const __u32*)ip)[i];
   sum = (sum & 0xFFFFFFFF) + (sum >> 32);
-  sum = (sum & 0xFFFF) + (sum >> 16);
-  sum = (sum & 0xFFFF) + (sum >> 16);
-  sum = (sum & 0xFFFF) + (sum >> 16);
-  if (sum != 0xFFFF) return V_Malformed;
+  sum = (sum & 0xFFFF) + (sum >> 16); /* up to 0x1FFFF */
+  if (sum != 0xFFFF && sum != 0x1FFFE) return V_Malformed;
   if (((ip[6] & 0x3F) | ip[7]) != 0) return V_Malformed; /* a fragment */
   part->length = (__u32)ip[2] << 8 | ip[3];
   part->transport = 20;
@@ -1137,7 +1154,7 @@ INLINE int steer_frame(struct xdp_md* context) {
     ip_offset = 18;
   }
   struct steer_packet p;
-  __builtin_memset(&p, 0, sizeof p);
+  p.end.zero = 0;
   struct ip_part part = {0, 0};
   int verdict = V_NotRoce;
   if (type == ETH_P_IP) verdict = parse_ipv4(data + ip_offset, data_end, &part, &p.end);
@@ -1173,11 +1190,16 @@ INLINE int steer_frame(struct xdp_md* context) {
   const __u32 body = transport - BTH - extended - ICRC;
   if ((body != 0 && !(traits & PAYLOAD)) || body < pad || body % 4 != 0) return V_Malformed;
 
+  p.address = p.swap = p.compare = p.next_word = p.key = 0;
+  p.shift = 0;
+  p.rkey = p.length = 0;
+  p.has_node = p.syndrome = 0;
+  p.zero = 0;
   p.psn = be32(bth + 8) & 0xFFFFFF;
   p.payload = body - pad;
   p.class = traits & 0x0F;
   p.is_request = (traits & REQUEST) != 0;
-  p.now = bpf_ktime_get_coarse_ns();
+  p.now = now_ns();
   __u8* const header = bth + BTH;
   if (p.class == CLASS_WRITE || p.class == CLASS_READ) {
     if (header + 16 > data_end) return V_Malformed;
@@ -1219,8 +1241,12 @@ INLINE int steer_frame(struct xdp_md* context) {
   if (icrc + ICRC > data_end) return verdict;
   const __u64 difference = before ^ after;
   __u32 change = 0;
+  if (difference >> 32 != 0) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) change ^= effect[kind][i][difference >> (56 - 8 * i) & 0xFF];
+    for (int i = 0; i < 4; ++i) change ^= effect[kind][i][difference >> (56 - 8 * i) & 0xFF];
+  }
+#pragma unroll
+  for (int i = 4; i < 8; ++i) change ^= effect[kind][i][difference >> (56 - 8 * i) & 0xFF];
   *(__u64*)header = bpf_cpu_to_be64(after);
   *(__u32*)icrc ^= change;
   udp[6] = udp[7] = 0; /* what NICs send; the ICRC does not cover it */
@@ -1256,7 +1282,7 @@ INLINE void forget(__u32 first) {
   const __u32 zero = 0;
   struct guard* g = bpf_map_lookup_elem(&guards, &zero);
   if (g == 0) return;
-  const __u64 now = bpf_ktime_get_coarse_ns();
+  const __u64 now = now_ns();
   bpf_spin_lock(&g->lock);
   for (__u32 i = 0; i < STEER_FORGET_AT_ONCE; ++i) {
     struct steer_node* n = node_at(first + i);
@@ -1275,7 +1301,7 @@ int sluice_order(struct xdp_md* context) {
   if (data + sizeof order > data_end) return XDP_ABORTED;
   __builtin_memcpy(&order, data, sizeof order);
   if (order.kind == STEER_ANNOUNCE) return announce(&order) ? XDP_PASS : XDP_DROP;
-  if (order.kind == STEER_CLOSE) end_connection(&order.ends[0], 0, bpf_ktime_get_coarse_ns());
+  if (order.kind == STEER_CLOSE) end_connection(&order.ends[0], 0, now_ns());
   if (order.kind == STEER_FORGET) forget(order.first);
   return XDP_PASS;
 }

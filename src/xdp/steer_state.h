@@ -117,7 +117,6 @@ struct steer_link {
   __u8 zero[2];
 };
 struct steer_key {
-  __u64 key;
   __u64 tail; /* place; 0: not known */
   __u64 free_word;
   __u32 tail_entry;
@@ -162,6 +161,7 @@ struct steer_config {
   __u64 flight; /* a link without an answer is given up */
   __u64 idle;
   __u64 closing;
+  __u64 tick;
   __u32 next_offset, key_offset;
   __u32 min_node_bytes, max_node_bytes;
   __u32 address_shift, volume_shift;

@@ -105,11 +105,12 @@ steer_end_key end_key(const swordbox::Announcement& a, std::size_t to) {
 
 // The program's clock is the kernel's of its ticks, which stands between two: what it takes for a duration is wrong by up to one, by two where the
 // processor that counts them goes to rest, and by five where that one is kept from running, until another takes it over. Twice as much.
-Duration clock_error() {
+Duration tick() {
   timespec tick{};
   clock_getres(CLOCK_MONOTONIC_COARSE, &tick);
-  return (Duration::seconds(tick.tv_sec) + Duration::nanoseconds(tick.tv_nsec)) * 10;
+  return Duration::seconds(tick.tv_sec) + Duration::nanoseconds(tick.tv_nsec);
 }
+Duration clock_error() { return tick() * 10; }
 
 steer_region_key region_key(const swordbox::Region& region) {
   steer_region_key key{};
@@ -150,6 +151,7 @@ Result<steer_config> constants_of(const SteeringConfig& config) {
   c.flight = nanoseconds(config.flight + clock_error());
   c.idle = nanoseconds(config.idle);
   c.closing = nanoseconds(config.closing);
+  c.tick = nanoseconds(tick());
   c.next_offset = layout.next_offset;
   c.key_offset = layout.key_offset;
   c.min_node_bytes = layout.min_node_bytes;
@@ -426,11 +428,12 @@ class LoadedSteering final : public Steering {
     s.on = tables_->wishes.on != 0;
     s.way_out = static_cast<WayOut>(constants_->config.forward);
     for (const steer_connection& c : tables_->connections) s.connections += c.alive;
-    for (const steer_key& k : tables_->keys) {
+    for (std::size_t i = 0; i < std::size(tables_->keys); ++i) {
+      const steer_key& k = tables_->keys[i];
       if (k.used == 0) continue;
       ++s.tracked_keys;
       s.open_links += k.link.open;
-      s.hottest.push_back({.key = k.key,
+      s.hottest.push_back({.key = tables_->key_names[i],
                            .heat = k.opened,
                            .links = k.opened,
                            .tail = k.tail & swordbox::kAddressBits,
@@ -445,8 +448,9 @@ class LoadedSteering final : public Steering {
     return s;
   }
   std::optional<std::uint64_t> tail_of(std::uint64_t key) const override {
-    for (const steer_key& k : tables_->keys) {
-      if (k.used != 0 && k.key == key && k.tail != 0) return k.tail & swordbox::kAddressBits;
+    for (std::size_t i = 0; i < std::size(tables_->keys); ++i) {
+      const steer_key& k = tables_->keys[i];
+      if (k.used != 0 && tables_->key_names[i] == key && k.tail != 0) return k.tail & swordbox::kAddressBits;
     }
     return std::nullopt;
   }
