@@ -79,6 +79,8 @@ void EdmWorkload::read(Fields& f) {
   if (as_published && skip != 0 && !f.failed()) {
     f.fail(*f.node("skip"), "skip", "is nothing that model = \"published\" knows: it counts what is over when it ends");
   }
+  if (skip != 0 && skip * 2 >= trace.messages && !f.failed())
+    f.fail(*f.node("skip"), "skip", fmt::format("leaves none of {} messages: so many at either end", trace.messages));
   f.choice("trace", messages, {"drawn", "published"}, kOptional);
   trace.published = messages == "published";
   if (trace.published && nodes != kPublishedNodes && !f.failed())
