@@ -32,16 +32,23 @@ def wait_until(condition, what, seconds=30):
     raise AssertionError(f"not within {seconds} s: {what}")
 
 
-def free_port():
+def free_ports(count):
     """Of TCP, on all addresses, below those that the kernel gives to connections."""
+    found = []
     for port in random.sample(range(20000, 32768), 100):
         with socket.socket() as listener:
             try:
                 listener.bind(("", port))
-                return port
+                found.append(port)
             except OSError:
-                pass
-    raise AssertionError("a hundred ports were all in use")
+                continue
+        if len(found) == count:
+            return found
+    raise AssertionError(f"of a hundred ports {len(found)} were free")
+
+
+def free_port():
+    return free_ports(1)[0]
 
 
 def processes_of(folder):

@@ -110,9 +110,7 @@ class OperateTest(live_rack.LiveRack):
         shutil.copy(MONITORING / "alerts.yml", folder)
         checked = subprocess.run(["promtool", "check", "config", folder / "prometheus.yml"], capture_output=True, text=True, check=False)
         self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{s.getsockname()[1]}"
+        address = f"127.0.0.1:{live_rack.free_port()}"
         log = open(folder / "log", "w", encoding="utf-8")  # noqa: SIM115
         self.addCleanup(log.close)
         prometheus = subprocess.Popen(["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",

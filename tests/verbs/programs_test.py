@@ -18,13 +18,14 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 
-import open_mpi
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import open_mpi  # noqa: E402
+from live_rack import free_port  # noqa: E402
 
 TIMEOUT_S = 60
 ALL_SIZES_TIMEOUT_S = 240  # perftest measures the clock's frequency anew for each size
@@ -282,12 +283,6 @@ REST = [
     ucx("rc_v,tcp UCX_RC_TIMEOUT=100ms", "ucp_get", LOSSES),
     ucx("ud_v,tcp", "ucp_put_bw", LOSSES),
 ]
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def listens(port):
