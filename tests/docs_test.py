@@ -9,6 +9,7 @@ SLUICE is the program, OUT a folder of the test's own. Exits with 77 where mkdoc
 import importlib.machinery
 import importlib.util
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -42,6 +43,15 @@ class Site(unittest.TestCase):
         self.assertIn("cowbird_async_read", text("reference/c-api/cowbird_8h.html"))
         self.assertIn("flood-rate", text("reference/settings.html"))
         self.assertIn("sluice rack join", text("reference/commands.html"))
+
+        # All that the program can tell is in the list, and so is all that alerts and the dashboard ask for.
+        listed = set(re.findall(r"<code>(sluice_\w+)</code>", text("reference/metrics.html")))
+        told = {name for source in (ROOT / "src").rglob("*.cpp") if not source.name.endswith("_test.cpp")
+                for name in re.findall(r'\.(?:counter|gauge|histogram)\(\s*"([a-z_0-9]+)"', source.read_text())}
+        self.assertGreater(len(told), 50)
+        self.assertEqual(set(), {name for name in told if not name.endswith("_") and not {f"sluice_{name}", f"sluice_{name}_total"} & listed})
+        watched = (ROOT / "monitoring/alerts.yml").read_text() + (ROOT / "monitoring/grafana-dashboard.json").read_text()
+        self.assertEqual(set(), {re.sub("_bucket$", "", name) for name in re.findall(r"\bsluice_\w+", watched)} - listed)
 
     def test_every_page_of_docs_is_in_the_navigation(self):
         listed = (ROOT / "docs/site.yml").read_text()
