@@ -20,8 +20,9 @@ function table(content) {
   const row = (cells, name) => element('tr', {}, ...cells.map((cell, i) => element(name, kind(i), String(cell))));
   const made = element('table', {}, element('thead', {}, row(content.columns, 'th')),
                        element('tbody', {}, ...content.rows.map((cells) => row(cells, 'td'))));
-  if (content.rows.length < FOLDED_FROM) return made;
-  return element('details', {class: 'rows'}, element('summary', {}, `${content.rows.length} rows`), made);
+  const place = element('div', {class: 'table'}, made);
+  if (content.rows.length < FOLDED_FROM) return place;
+  return element('details', {class: 'rows'}, element('summary', {}, `${content.rows.length} rows`), place);
 }
 
 // Where the program was built without the plotting library, tables remain.
