@@ -33,12 +33,20 @@ const json* port_of(const json& state, const std::string& mac) {
   return nullptr;
 }
 
+// Whether several nodes that live are behind the port.
+bool is_shared(const json& state, const json& port) {
+  return std::ranges::count_if(state["nodes"], [&port](const json& node) {
+           return node["state"] != "gone" && std::ranges::find(port["macs"], node["mac"]) != port["macs"].end();
+         }) > 1;
+}
+
 struct Traffic {
   double frames_in = 0;  // from the node
   double frames_out = 0;
   double bytes_in = 0;
   double bytes_out = 0;
   std::uint64_t drops = 0;
+  bool is_shared = false;  // of a port that several nodes are behind: theirs together
 };
 
 Traffic traffic_of(const json& node, const json& now, const json& before, double seconds) {
@@ -46,6 +54,7 @@ Traffic traffic_of(const json& node, const json& now, const json& before, double
   const auto mac = node["mac"].get<std::string>();
   const json* const port = port_of(now, mac);
   if (port == nullptr) return t;
+  t.is_shared = is_shared(now, *port);
   // What a stage took it has answered itself, or put in order.
   for (const auto& [reason, count] : (*port)["drops"].items()) {
     if (reason != to_string(switching::DropReason::kStage)) t.drops += count.get<std::uint64_t>();
@@ -57,16 +66,30 @@ Traffic traffic_of(const json& node, const json& now, const json& before, double
     const std::uint64_t b = number(*was, name);
     return a > b ? static_cast<double>(a - b) / seconds : 0.0;
   };
-  return {rate("rx_frames"), rate("tx_frames"), rate("rx_bytes"), rate("tx_bytes"), t.drops};
+  return {rate("rx_frames"), rate("tx_frames"), rate("rx_bytes"), rate("tx_bytes"), t.drops, t.is_shared};
+}
+
+// Names that differ at their end only stay different.
+std::string shortened(const std::string& name) {
+  constexpr std::size_t kWidth = 22;
+  constexpr std::size_t kHead = 9;
+  if (name.size() <= kWidth) return name;
+  return name.substr(0, kHead) + "…" + name.substr(name.size() - (kWidth - kHead - 1));
 }
 
 std::string node_row(const json& node, const Traffic& t) {
   std::uint64_t exported = 0;
   for (const json& region : node["regions"]) exported += number(region, "length");
-  return fmt::format("{:<22} {:<9} {:<8} {:>8} {:>11.0f} {:>11.0f} {:>9.2f} {:>9.2f} {:>9}\n",
-                     node["name"].get<std::string>().substr(0, 22), node["kind"].get<std::string>(),
-                     node["state"].get<std::string>(), exported != 0 ? rack::bytes_text(exported) : "", t.frames_in,
-                     t.frames_out, t.bytes_in / 1e6, t.bytes_out / 1e6, t.drops);
+  // A node has at most what its port has.
+  const auto shown = [&t](double number, int digits) {
+    return fmt::format("{}{:.{}f}", t.is_shared ? "<=" : "", number, digits);
+  };
+  const bool has_left = node["state"] == "gone" && node.value("left", false);
+  return fmt::format("{:<22} {:<9} {:<8} {:>8} {:>11} {:>11} {:>9} {:>9} {:>9}\n",
+                     shortened(node["name"].get<std::string>()), node["kind"].get<std::string>(),
+                     has_left ? "left" : node["state"].get<std::string>(),
+                     exported != 0 ? rack::bytes_text(exported) : "", shown(t.frames_in, 0), shown(t.frames_out, 0),
+                     shown(t.bytes_in / 1e6, 2), shown(t.bytes_out / 1e6, 2), shown(static_cast<double>(t.drops), 0));
 }
 
 std::string node_table(const json& now, const json& before, double seconds) {
@@ -88,6 +111,8 @@ std::string node_table(const json& now, const json& before, double seconds) {
   std::ranges::stable_sort(clients, std::greater<>{}, &Row::load);
   for (std::size_t i = 0; i < std::min(clients.size(), kMostClients); ++i) text += clients[i].text;
   if (clients.size() > kMostClients) text += fmt::format("… and {} clients more\n", clients.size() - kMostClients);
+  if (text.find(" <=") != std::string::npos)
+    text += "<=: of a port that several nodes are behind, all of them together\n";
   return text;
 }
 

@@ -122,6 +122,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpAddress& address
     const int yes = 1;
     setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   });
+  http.set_default_headers({{"X-Frame-Options", "DENY"}, {"Content-Security-Policy", "frame-ancestors 'none'"}});
   server->guard();
   add_routes(*server);
   const auto [host, port] = address.host_and_port();

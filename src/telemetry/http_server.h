@@ -8,6 +8,7 @@
 // Safety:     a POST that a web page of another origin makes a browser send is refused (403), one that is not application/json, or is compressed, too (415).
 //             A request whose Host is a name (and not an address or localhost) is refused, unless it is the name that was listened at:
 //             so no foreign name that was pointed here (DNS rebinding) becomes our origin.
+//             No page may frame what is served: what somebody clicks there (clickjacking) would come from our origin.
 // Threads:    any; handlers run in the server's own threads, several at once.
 // Limits:     `threads` requests at once, kMaxStreams of them streams, kMaxPours of them pours; a body has at most kMaxBody bytes, kMaxValues values and kMaxNesting arrays
 //             and objects in each other; patient_server.h for those who connect and say nothing.

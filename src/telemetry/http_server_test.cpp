@@ -211,6 +211,15 @@ TEST_F(HttpServerTest, ForeignPagesChangeNothing) {
   EXPECT_EQ(taken_, "");
 }
 
+TEST_F(HttpServerTest, NothingThatIsServedMayBeFramedByAnotherPage) {
+  for (const char* const path : {"/hello", "/nothing"}) {
+    const auto got = client().Get(path);
+    ASSERT_TRUE(got);
+    EXPECT_EQ(got->get_header_value("X-Frame-Options"), "DENY") << path;
+    EXPECT_EQ(got->get_header_value("Content-Security-Policy"), "frame-ancestors 'none'") << path;
+  }
+}
+
 TEST_F(HttpServerTest, ANameThatWasPointedHereIsNotOurs) {
   const auto answer = client().Get("/hello", {{"Host", "elsewhere.example:80"}});
   ASSERT_TRUE(answer);

@@ -6,17 +6,22 @@ usage: operate_test.py SLUICE [TEST...]
 SLUICE is the program. Tests skip, and say so, where Prometheus or Chromium is not installed.
 """
 
+import functools
 import http.client
+import http.server
 import json
 import os
 import pathlib
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import unittest
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -33,6 +38,13 @@ PATIENCE = 240  # seconds, on a crowded machine
 
 def has(*programs):
     return all(shutil.which(program) for program in programs)
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder."""
+
+    def log_message(self, format, *arguments):  # noqa: A002
+        pass
 
 
 class OperateTest(live_rack.LiveRack):
@@ -153,6 +165,23 @@ class OperateTest(live_rack.LiveRack):
         wait_until(lambda: {"SluiceMemoryNodeGone", "SluiceDaemonDown"} <= {r["metric"]["alertname"] for r in answers("ALERTS")},
                    "the alerts of a dead memory node", PATIENCE)
 
+    def test_what_a_stage_took_is_nowhere_said_to_be_dropped(self):
+        panels = json.loads((MONITORING / "grafana-dashboard.json").read_text())["panels"]
+        expressions = [target["expr"] for panel in panels for target in panel["targets"]] + (MONITORING / "alerts.yml").read_text().splitlines()
+        of_drops = [expression for expression in expressions if "sluice_port_dropped_total" in expression and "(" in expression.split("sluice_port_dropped")[0]]
+        self.assertGreaterEqual(len(of_drops), 2)
+        for expression in of_drops:
+            self.assertIn('sluice_port_dropped_total{reason!="taken by stage"}', expression)
+
+    def test_a_node_whose_name_is_too_long_for_a_socket_is_watched_too(self):
+        self.up("--no-metadata", "--memory-nodes", "1", box="off")
+        name = "n" * 150
+        child = self.start("memory", "--name", name, "--size", "16MiB")
+        wait_until(lambda: name in self.get("/v1/targets"), "the node is among those that Prometheus asks", PATIENCE)
+        self.assertEqual(self.metric("sluice_daemon_responsive", f"/metrics/{name}"), 1)
+        child.terminate()
+        child.wait(PATIENCE)
+
     # --- the live view ---
 
     def open(self, **how):
@@ -173,6 +202,7 @@ class OperateTest(live_rack.LiveRack):
         page.wait_for("[...document.querySelectorAll('#rack text')].some(t => t.textContent === 'memory2')", "the picture", PATIENCE)
         # By mouse, by its key, and by the keyboard's way through the page.
         self.assertTrue(self.box()["on"])
+        self.assertEqual(page.value("document.getElementById('steering').textContent"), "Steering: on")
         page.click("#steering")
         wait_until(lambda: not self.box()["on"], "off by the mouse", PATIENCE)
         page.wait_for("document.getElementById('steering').getAttribute('aria-checked') === 'false'", "the switch shows it")
@@ -216,6 +246,130 @@ class OperateTest(live_rack.LiveRack):
         self.sluice("rack", "up", "--http", self.http, code=0)
         page.wait_for("document.getElementById('status').className === ''", "the page has come back", PATIENCE)
 
+    def quiet_page(self, **how):
+        """A page that is told by the test alone what to show, and what the rack would have told it."""
+        page = self.open(**how)
+        page.value("events.close()")
+        return page, json.loads(self.get("/v1/state"))
+
+    def show(self, page, state):
+        page.value(f"take({json.dumps(state)})")
+
+    def texts(self, page, selector):
+        return page.value(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)")
+
+    @unittest.skipUnless(browser.find_browser(), "skipped: no browser (Debian: chromium)")
+    def test_the_live_view_says_what_it_cannot_draw_or_tell_apart(self):
+        self.up(box="watch")
+        page, state = self.quiet_page()
+        self.assertTrue(page.value("document.getElementById('steering').hidden"), "a box that watches has nothing to switch")
+        self.show(page, {**state, "box": {**state["box"], "rules": {"steer-writes": True}}})
+        self.assertFalse(page.value("document.getElementById('steering').hidden"))
+        self.show(page, {**state, "may_change": False, "box": {**state["box"], "rules": {"steer-writes": True}}})
+        self.assertTrue(page.value("document.getElementById('steering').hidden"), "a page that may not, as where there are tenants")
+        memory = next(n for n in state["nodes"] if n["name"] == "memory1")
+        others = [n for n in state["nodes"] if n["kind"] != "memory"]
+
+        def node(name, **more):
+            return {**memory, "name": name, "mac": "02:00:00:00:00:00", **more}
+
+        # More than there is room for: the lost one and the metadata server are drawn, and the rest is counted.
+        self.show(page, {**state, "nodes": [*(node(f"m{i}") for i in range(20)), node("lost", state="gone"), *others]})
+        drawn = self.texts(page, "#rack text")
+        self.assertLessEqual({"lost", "metadata", "m0"}, set(drawn))
+        self.assertTrue(drawn[-1].endswith("and 10 more memory nodes"), drawn[-1])
+        # Who has left in order is not lost.
+        self.show(page, {**state, "nodes": [node("away", state="gone", left=True), node("lost", state="gone"), *others]})
+        self.assertNotIn("away", self.texts(page, "#rack text"))
+        self.assertIn(f"{len(others)} of {len(others) + 1}nodes ready", self.texts(page, ".tile"))
+        self.assertEqual(page.value("document.getElementById('status').textContent"), "lost is gone")
+        color = "getComputedStyle([...document.querySelectorAll('#nodes tbody tr')].find((r) => r.cells[0].textContent === '%s').cells[2]).color"
+        self.assertNotEqual(page.value(color % "lost"), page.value(color % "away"))
+        # Long names that differ at their end.
+        names = ["rack-of-the-cellar-1", "rack-of-the-cellar-2"]
+        self.show(page, {**state, "nodes": [*map(node, names), *others]})
+        drawn = [text for text in self.texts(page, "#rack text") if text.startswith("rack")]
+        self.assertEqual((len(drawn), len(set(drawn))), (2, 2))
+        self.assertLessEqual(set(names), set(self.texts(page, "#rack title")))
+        # Two nodes behind one port.
+        ports = [{**state["switch"]["ports"][0], "number": 90, "macs": ["02:00:00:00:00:0a", "02:00:00:00:00:0b"], "rx_frames": frames} for frames in (0, 5000)]
+        for at, port in enumerate(ports):
+            self.show(page, {**state, "at_ms": state["at_ms"] + at * 1000, "switch": {**state["switch"], "ports": [port]},
+                             "nodes": [node("a", mac="02:00:00:00:00:0a"), node("b", mac="02:00:00:00:00:0b")]})
+        self.assertEqual(self.texts(page, "#nodes tbody td:nth-child(6)"), ["≤ 5000", "≤ 5000"])
+        self.assertIn("b", page.value("document.querySelector('#nodes tbody td:nth-child(6)').title"))
+        self.assertFalse(page.value("document.getElementById('shared').hidden"))
+        self.assertEqual(page.errors, [])
+
+    @unittest.skipUnless(browser.find_browser(), "skipped: no browser (Debian: chromium)")
+    def test_the_live_views_charts_show_every_sample_and_no_time_without_one(self):
+        self.up()
+        page, state = self.quiet_page()
+        page.value("state.traffic.length = 0; state.latency = {}; state.now = null;")
+        edges = len(state["switch"]["latency_edges_s"])
+
+        def second(at, frames, reads):
+            counts = [0] * (edges + 1)
+            counts[10] = reads
+            switch = {**state["switch"], "ports": [{**state["switch"]["ports"][0], "rx_frames": frames}], "latency": {"read": {"counts": counts, "sum_ns": 0}}}
+            self.show(page, {**state, "at_ms": state["at_ms"] + at * 1000, "switch": switch})
+
+        # One READ in the fifth second; nothing is heard from the tenth to the fortieth.
+        for at in [*range(10), *range(40, 50)]:
+            second(at, at * 2, 1 if at >= 5 else 0)
+        self.assertEqual(page.value("document.querySelector('#traffic path').getAttribute('d')").count("M"), 2)
+        self.assertEqual(page.value("document.querySelectorAll('#latency circle').length"), 2, "p50 and p99 of it")
+        x = "document.querySelector('#traffic path').getAttribute('d').match(/[ML]([0-9.]+)/g).map((s) => parseFloat(s.slice(1)))"
+        xs = page.value(x)
+        self.assertAlmostEqual((xs[9] - xs[8]) / (xs[2] - xs[1]), 32, delta=3)
+        labels = [text for text in self.texts(page, "#traffic text") if text.replace(".", "").isdigit()]
+        self.assertGreater(len(labels), 2)
+        self.assertEqual(len(labels), len(set(labels)), labels)
+        # In a narrow window what is written can be read, and only parts are scrolled.
+        page.ask("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=False)
+        second(50, 100, 1)
+        for svg in ("rack", "traffic", "latency"):
+            self.assertGreater(page.value(f"document.querySelector('#{svg} text').getBoundingClientRect().height"), 11, svg)
+        self.assertLessEqual(page.value("document.documentElement.scrollWidth"), 390)
+        self.assertEqual(page.errors, [])
+
+    @unittest.skipUnless(browser.find_browser(), "skipped: no browser (Debian: chromium)")
+    def test_a_live_view_that_was_refused_says_why_and_tries_again(self):
+        self.up("--no-metadata", "--memory-nodes", "1", box="off")
+        host, port = self.http.split(":")
+        others = []
+        try:
+            for _ in range(12):
+                others.append(socket.create_connection((host, int(port)), timeout=30))
+                others[-1].sendall(b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                self.assertIn(b"200", others[-1].recv(100))
+            page = browser.Page(f"http://{self.http}/")
+            self.pages.append(page)
+            page.wait_for("document.getElementById('status')?.textContent.startsWith('12 pages are watching already')", "why it is refused", PATIENCE)
+        finally:
+            for s in others:
+                s.close()
+        page.wait_for("document.getElementById('status').textContent.endsWith(' nodes')", "the stream", PATIENCE)
+
+    @unittest.skipUnless(browser.find_browser(), "skipped: no browser (Debian: chromium)")
+    def test_a_page_of_another_origin_cannot_frame_the_live_view(self):
+        self.up("--no-metadata", "--memory-nodes", "1", box="off")
+        folder = pathlib.Path(self.folder) / "elsewhere"
+        folder.mkdir()
+        (folder / "index.html").write_text(f'<iframe src="http://{self.http}/" width="800" height="600"></iframe>')
+        handler = functools.partial(Quiet, directory=folder)
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            try:
+                page = browser.Page(f"http://localhost:{server.server_port}/")
+                self.pages.append(page)
+                page.wait_for("document.readyState === 'complete'", "the page", PATIENCE)
+                wait_until(lambda: page.value("true") and f"http://{self.http}/" in page.loaded and page.errors, "the frame is refused", PATIENCE)
+                self.assertIn("frame", page.errors[0].lower())
+                self.assertNotIn(f"http://{self.http}/live.js", page.loaded)
+            finally:
+                server.shutdown()
+
     # --- the terminal, and bad requests ---
 
     def test_top_shows_the_same_in_the_terminal(self):
@@ -225,7 +379,7 @@ class OperateTest(live_rack.LiveRack):
         page = self.sluice("top", "--once", code=0).stdout
         for word in ("memory1", "metadata", "latency, switch to memory and back, p50 / p99", "HOTTEST KEYS", "links_committed"):
             self.assertIn(word, page)
-        self.assertEqual({"at_ms", "box", "nodes", "switch"}, set(json.loads(self.sluice("top", "--json", code=0).stdout)))
+        self.assertEqual({"at_ms", "box", "may_change", "nodes", "switch"}, set(json.loads(self.sluice("top", "--json", code=0).stdout)))
         self.sluice("rack", "down", code=0)
         self.assertIn("is the rack up?", self.sluice("top", "--once", code=1).stderr)
 
@@ -282,6 +436,32 @@ class OperateTest(live_rack.LiveRack):
                                     check=False)
             self.assertEqual(judged.returncode, 0, judged.stdout[-300:])
 
+    def service(self, unit, instance=""):
+        """What a unit starts, here; its arguments."""
+        exec_start = next(line for line in (UNITS / unit).read_text().splitlines() if line.startswith("ExecStart="))
+        words = exec_start.removeprefix("ExecStart=/usr/bin/sluice ").replace("%i", instance)
+        return words.replace("${SLUICE_RUN}", self.dir).replace("${SLUICE_CONFIG}", str(self.config())).split()
+
+    def test_the_daemons_work_with_the_system_calls_that_their_units_leave_them(self):
+        if not has("systemd-analyze"):
+            self.skipTest("skipped: no systemd-analyze (Debian: systemd)")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(self.folder + "/notify")
+            manager.settimeout(PATIENCE)
+            for unit, instance in (("sluice-switch.service", ""), ("sluice-memory@.service", "memory1"), ("sluice-memory@.service", "memory2"),
+                                   ("sluice-metadata.service", "")):
+                child = subprocess.Popen([sys.executable, HERE / "syscall_filter.py", UNITS / unit, live_rack.SLUICE, *self.service(unit, instance)],
+                                         env={**os.environ, "NOTIFY_SOCKET": self.folder + "/notify"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                self.children.append(child)
+                wait_until(lambda c=child: c.poll() is not None or select.select([manager], [], [], 0)[0], f"{unit} is ready", PATIENCE)
+                self.assertIsNone(child.poll(), f"{unit} has ended")
+                self.assertEqual(manager.recv(100), b"READY=1")
+        self.sluice("bench", "clover", "--records", "100", "--duration", "1s", code=0)
+        self.sluice("top", "--once", code=0)
+        for child in reversed(self.children):
+            child.terminate()
+            self.assertEqual(child.wait(60), 0)
+
     def test_the_units_try_until_the_machine_has_its_addresses(self):
         units = sorted(UNITS.glob("*.service"))
         self.assertEqual(len(units), 3)
@@ -294,9 +474,7 @@ class OperateTest(live_rack.LiveRack):
             self.assertIn("Restart=always", lines)
 
     def test_a_service_manager_is_told_when_a_daemon_is_ready(self):
-        exec_start = next(line for line in (UNITS / "sluice-switch.service").read_text().splitlines() if line.startswith("ExecStart="))
-        words = exec_start.removeprefix("ExecStart=/usr/bin/sluice ")
-        words = words.replace("${SLUICE_RUN}", self.dir).replace("${SLUICE_CONFIG}", str(self.config())).split()
+        words = self.service("sluice-switch.service")
         for name in (self.folder + "/notify", "\0sluice-test-notify-" + str(os.getpid())):
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
                 manager.bind(name)
@@ -311,7 +489,8 @@ class OperateTest(live_rack.LiveRack):
     def config(self):
         """The settings that the units use, at a port of this test's own."""
         path = pathlib.Path(self.folder) / "rack.toml"
-        path.write_text((UNITS / "rack.toml").read_text().replace("127.0.0.1:7470", "127.0.0.1:0"))
+        text = (UNITS / "rack.toml").read_text().replace("127.0.0.1:7470", "127.0.0.1:0").replace('# box = "clover"', 'box = "clover"')
+        path.write_text(text.replace("/var/lib/sluice/", self.folder + "/"))
         return path
 
 

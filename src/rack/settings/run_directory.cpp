@@ -15,6 +15,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/rng.h"
 #include "ports/descriptor.h"
 #include "ports/host_directory.h"
 #include "ports/run_path.h"
@@ -93,6 +94,13 @@ bool is_held(const std::string& lease_file) {
 }
 
 }  // namespace
+
+std::string RunDirectory::http_socket(const std::string& daemon) const {
+  const auto of = [this](const std::string& name) { return path_ + "/" + name + ".http.sock"; };
+  std::string named = of(daemon);
+  if (named.size() <= kMaxSocketPath) return named;
+  return of(fmt::format("{:016x}", Rng(0).fork(daemon).next()));
+}
 
 bool RunDirectory::has_switch() const { return is_served(directory_socket()); }
 

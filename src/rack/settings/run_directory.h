@@ -2,7 +2,7 @@
 //
 // Joined:     on a machine that has joined another's rack (rack/directory/invitation.h) the switch and the directory are there; all else is here.
 // Invariant:  it is owned by us, and nobody else may write to it. What we make ourselves is 0700; what was there keeps its mode.
-// Limits:     a UNIX socket's path has at most 107 bytes, so the directory's at most kMaxPath.
+// Limits:     a UNIX socket's path has at most kMaxSocketPath bytes, so the directory's at most kMaxPath.
 #pragma once
 
 #include <string>
@@ -21,6 +21,7 @@ inline constexpr const char* kTokenVariable = "SLUICE_TOKEN_FILE";
 class RunDirectory {
  public:
   static constexpr std::size_t kMaxPath = 80;
+  static constexpr std::size_t kMaxSocketPath = 107;
 
   explicit RunDirectory(std::string path) : path_(std::move(path)) {}
   // As ports/run_path.h has it.
@@ -52,7 +53,8 @@ class RunDirectory {
   std::string switch_socket() const { return path_ + "/switch.sock"; }
   std::string directory_socket() const { return path_ + "/directory.sock"; }
   // A daemon's own HTTP server: rack/process/daemon_http.h.
-  std::string http_socket(const std::string& daemon) const { return path_ + "/" + daemon + ".http.sock"; }
+  // Where the name is too long for a socket's path, 16 digits that it alone has stand for it.
+  std::string http_socket(const std::string& daemon) const;
   std::string cowbird_socket() const { return path_ + "/cowbird.sock"; }
   // What the programs of one host share: ports/host_directory.h.
   std::string host(const std::string& name) const { return path_ + "/host-" + name; }

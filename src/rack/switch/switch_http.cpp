@@ -86,6 +86,7 @@ std::string state(const SwitchParts& parts, bool for_the_rack) {
                 .count()},
            {"nodes", snapshot ? to_json(*snapshot)["nodes"] : json::array()},
            {"switch", json::parse(switch_status(parts), nullptr, false)},
+           {"may_change", for_the_rack},  // whether who asks may POST /v1/box
            {"box", nullptr}};
   if (!snapshot) out["nodes_error"] = snapshot.error().message;
   if (parts.box != nullptr) {

@@ -42,7 +42,8 @@ struct SwitchReport {
   switching::LatencyProbe::Counts latency;
 
   std::string to_json() const;
-  // For Prometheus. `name_of`: the node that has an address, or "".
+  // For Prometheus. `name_of`: the node that has an address, or "". A port that several nodes share names them all, up to kMostNamed.
+  static constexpr std::size_t kMostNamed = 4;
   using NameOf = std::function<std::string(const wire::MacAddress&)>;
   void collect(telemetry::MetricSet& set, const NameOf& name_of) const;
 };
