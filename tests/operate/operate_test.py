@@ -16,6 +16,7 @@ import select
 import shutil
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
@@ -28,6 +29,7 @@ import urllib.request
 HERE = pathlib.Path(__file__).resolve().parent
 MONITORING = HERE.parent.parent / "monitoring"
 UNITS = HERE.parent.parent / "packaging" / "systemd"
+WEB = HERE.parent.parent / "web"
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import browser  # noqa: E402
 import live_rack  # noqa: E402
@@ -181,6 +183,10 @@ class OperateTest(live_rack.LiveRack):
         self.assertEqual(self.metric("sluice_daemon_responsive", f"/metrics/{name}"), 1)
         child.terminate()
         child.wait(PATIENCE)
+        # It left in order, so nobody misses it; its name is cut, and not at its end.
+        page = self.sluice("top", "--once", code=0).stdout
+        self.assertRegex(page, "(?m)^nnnnnnnnn…n{12} +memory +left ")
+        self.assertNotIn(name, self.get("/v1/targets"))
 
     # --- the live view ---
 
@@ -334,6 +340,22 @@ class OperateTest(live_rack.LiveRack):
         self.assertEqual(page.errors, [])
 
     @unittest.skipUnless(browser.find_browser(), "skipped: no browser (Debian: chromium)")
+    def test_a_reports_wide_table_is_scrolled_by_itself_in_a_narrow_window(self):
+        cells = [f"a long column {i}" for i in range(12)]
+        sections = [{"title": f"{rows} rows", "table": {"columns": cells, "rows": [cells] * rows}} for rows in (3, 30)]
+        data = {"title": "A report", "subtitle": "", "sound": True, "verdict": "sound", "sections": sections, "facts": {}}
+        page = (WEB / "report.html").read_text().replace("@DATA@", json.dumps(data)).replace("@PLOTS@", "")
+        path = pathlib.Path(self.folder) / "report.html"
+        path.write_text(page.replace("@REPORT@", (WEB / "report.js").read_text()))
+        page = browser.Page(f"file://{path}")
+        self.pages.append(page)
+        page.ask("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=False)
+        page.wait_for("document.querySelectorAll('table').length === 2", "the tables")
+        page.value("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+        self.assertGreater(page.value("document.querySelector('table').scrollWidth"), 390)
+        self.assertLessEqual(page.value("document.documentElement.scrollWidth"), 390)
+
+    @unittest.skipUnless(browser.find_browser(), "skipped: no browser (Debian: chromium)")
     def test_a_live_view_that_was_refused_says_why_and_tries_again(self):
         self.up("--no-metadata", "--memory-nodes", "1", box="off")
         host, port = self.http.split(":")
@@ -382,6 +404,50 @@ class OperateTest(live_rack.LiveRack):
         self.assertEqual({"at_ms", "box", "may_change", "nodes", "switch"}, set(json.loads(self.sluice("top", "--json", code=0).stdout)))
         self.sluice("rack", "down", code=0)
         self.assertIn("is the rack up?", self.sluice("top", "--once", code=1).stderr)
+
+    def test_top_says_what_it_cannot_tell_apart_and_who_has_left(self):
+        node = {"name": "switch", "kind": "switch", "state": "ready", "mac": "02:00:00:00:00:01", "regions": []}
+        memory = {**node, "kind": "memory"}
+        nodes = [node, {**memory, "name": "wire-a", "mac": "a"}, {**memory, "name": "wire-b", "mac": "b"}, {**memory, "name": "alone", "mac": "c"},
+                 {**memory, "name": "away", "mac": "d", "state": "gone", "left": True}, {**memory, "name": "lost", "mac": "e", "state": "gone"},
+                 {**memory, "name": "rack-of-the-cellar-below-1", "mac": "f"}, {**memory, "name": "rack-of-the-cellar-below-2", "mac": "g"}]
+
+        def state():
+            at_ms = int(time.time() * 1000)
+            port = {"up": True, "rx_frames": at_ms, "tx_frames": 0, "rx_bytes": 0, "tx_bytes": 0, "drops": {}}
+            ports = [{**port, "number": 0, "macs": ["a", "b", "d"]}, {**port, "number": 1, "macs": ["c", "e"]}]
+            return {"at_ms": at_ms, "nodes": nodes, "box": None, "may_change": True, "switch": {"ports": ports, "latency": {}, "latency_edges_s": []}}
+
+        class Directory(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                body = json.dumps(state()).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def address_string(self):
+                return "a socket"
+
+            def log_message(self, *_):
+                pass
+
+        os.mkdir(self.dir, 0o700)
+        with socketserver.ThreadingUnixStreamServer(self.dir + "/directory.sock", Directory) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            try:
+                lines = self.sluice("top", "--once", code=0).stdout.splitlines()
+            finally:
+                server.shutdown()
+        rows = {line.split()[0]: line.split()[1:] for line in lines if len(line.split()) > 4}
+        for name in ("wire-a", "wire-b"):
+            self.assertTrue(rows[name][2].startswith("<="), lines)
+        self.assertEqual(rows["alone"][2][0], "1", lines)
+        self.assertEqual((rows["away"][1], rows["lost"][1]), ("left", "gone"), lines)
+        self.assertEqual(len([line for line in lines if line.startswith("rack-of")]), len([name for name in rows if name.startswith("rack-of")]), lines)
+        self.assertIn("all of them together", "\n".join(lines))
+        os.unlink(self.dir + "/directory.sock")
 
     def test_bad_requests_are_answered_in_words_and_disturb_nothing(self):
         self.up()
