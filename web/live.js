@@ -221,7 +221,8 @@ const sharedWords = (n) => `behind one port with ${n.shares.join(", ")}; counted
 function nodeRows(event, before) {
   return event.nodes.map((n) => {
     const port = portOf(event, n.mac);
-    const shares = port && n.state !== "gone" ? event.nodes.filter((o) => o !== n && o.state !== "gone" && port.macs.includes(o.mac)).map((o) => o.name) : [];
+    const among = port && port.macs.length > 1 && n.state !== "gone" ? event.nodes : [];
+    const shares = among.filter((o) => o !== n && o.state !== "gone" && port.macs.includes(o.mac)).map((o) => o.name);
     const was = port && (before?.switch?.ports ?? []).find((p) => p.number === port.number && p.macs.includes(n.mac));
     const drops = port ? dropsOf(port) : 0;
     return {

@@ -35,6 +35,7 @@ const json* port_of(const json& state, const std::string& mac) {
 
 // Whether several nodes that live are behind the port.
 bool is_shared(const json& state, const json& port) {
+  if (port["macs"].size() < 2) return false;
   return std::ranges::count_if(state["nodes"], [&port](const json& node) {
            return node["state"] != "gone" && std::ranges::find(port["macs"], node["mac"]) != port["macs"].end();
          }) > 1;
