@@ -47,8 +47,8 @@ run_tests() {
   shift
   rm -rf "$results"
   mkdir -p "$results"
-  GTEST_OUTPUT="xml:$results/" ctest --test-dir "$folder" --parallel 2 --output-on-failure --no-tests=error \
-    --output-junit "$results/ctest.junit" "$@" || :
+  GTEST_OUTPUT="xml:$results/" ctest --test-dir "$folder" --parallel 2 --output-on-failure --test-output-truncation head \
+    --no-tests=error --output-junit "$results/ctest.junit" "$@" || :
   scripts/count-tests "$results"
 }
 

@@ -1,6 +1,6 @@
 // What the program in the kernel and its loader both know: tables, configuration, orders. C, for both compilers.
 //
-// Units:      lengths in bytes, times in nanoseconds of the kernel's monotonic clock, as it stood at the last tick.
+// Units:      lengths in bytes, times in nanoseconds, counted by the kernel's ticks: only their differences mean something.
 // Limits:     the tables are fixed when the program is compiled; a loader may use less of them.
 // Source:     docs/design/swordbox.md ("In the kernel"); src/swordbox has the same tables for the box that can hold packets.
 #pragma once

@@ -106,7 +106,7 @@ steer_end_key end_key(const swordbox::Announcement& a, std::size_t to) {
 // The program's clock is the kernel's of its ticks, which stands between two: what it takes for a duration is wrong by up to one, by two where the
 // processor that counts them goes to rest, and by five where that one is kept from running, until another takes it over. Twice as much.
 Duration tick() {
-  timespec tick{};
+  timespec tick{.tv_sec = 0, .tv_nsec = 4'000'000};
   clock_getres(CLOCK_MONOTONIC_COARSE, &tick);
   return Duration::seconds(tick.tv_sec) + Duration::nanoseconds(tick.tv_nsec);
 }

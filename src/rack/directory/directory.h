@@ -177,7 +177,7 @@ class Directory {
   // The first snapshot with a revision beyond `seen`, or the present one after `timeout`. Nodes of other kinds are not in it, and what becomes of them
   // makes no revision of it. What tenants have does.
   virtual Result<Snapshot> watch(std::uint64_t seen, Duration timeout, NodeKinds kinds) = 0;
-  // Ends the watches that are under way from here, where what is watched may not change for long.
+  // Ends the watches that are under way from here, where what is watched may not change for long; of a store itself all, others' too.
   virtual void cut_watches() {}
 };
 

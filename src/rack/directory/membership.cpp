@@ -17,7 +17,9 @@ namespace {
 
 std::chrono::nanoseconds to_chrono(Duration d) { return std::chrono::nanoseconds(d.nanoseconds()); }
 
-// One watch at the directory lasts so long: each costs an idle rack what a renewal of the lease does, and more.
+// One watch at the directory lasts so long: each costs an idle rack what a renewal of the lease does, and more. Those who come and go, and leave
+// their last one to the directory until it is over, have not got beyond the first.
+constexpr Duration kFirstWatch = Duration::milliseconds(500);
 constexpr Duration kWatch = Duration::seconds(2);
 // Who leaves cuts it, and again after this: it may not have begun yet, in what cuts.
 constexpr Duration kCutAgain = Duration::milliseconds(20);
@@ -268,15 +270,18 @@ void Membership::take(const Registration& joined) {
 
 void Membership::watch() {
   std::uint64_t seen = 0;
+  Duration patience = kFirstWatch;
   for (;;) {
     const auto asked = std::chrono::steady_clock::now();
-    const auto snapshot = directory_.watch(seen, kWatch, config_.kinds);
+    const auto snapshot = directory_.watch(seen, patience, config_.kinds);
     Duration pause = snapshot ? Duration() : kPause;
     if (snapshot && snapshot->revision != seen) {
       seen = snapshot->revision;
       on_change_(*snapshot);
     } else if (std::chrono::steady_clock::now() - asked < to_chrono(kPause)) {
       pause = kPause;  // too many watch for it to let us wait
+    } else {
+      patience = kWatch;
     }
     if (!wait(pause)) return;
   }
