@@ -5,7 +5,9 @@
 // Frames are whole conversations with right PSNs and ICRCs: READs of an old node with their answers; and writes: WRITE, ACK, CAS, Atomic ACK.
 // All three run on one core, so a packet's time is that of making it, of two crossings of the pair, and of judging it.
 //
-//   xdp_veth [ROUNDS [SECONDS]]
+// The nodes that are written follow each other in memory, as a client takes them, STRIDE bytes apart.
+//
+//   xdp_veth [ROUNDS [SECONDS [STRIDE]]]     5, 1 and 256
 #include "bench/xdp_veth.h"
 
 #include <bpf/bpf.h>
@@ -54,7 +56,8 @@ constexpr wire::RKey kRkey{0x1001};
   fmt::print(stderr, "xdp_veth: {}\n", why);
   std::exit(1);
 }
-std::uint64_t node(std::uint32_t i) { return kNodes + std::uint64_t{i} * 0x100; }
+std::uint64_t stride = 256;
+std::uint64_t node(std::uint32_t i) { return kNodes + i * stride; }
 std::uint64_t pointer(std::uint64_t address) { return std::uint64_t{1} << 48 | address; }
 
 enum Kind : std::uint32_t { kRead, kData, kWrite, kAck, kCas, kPrior };
@@ -324,6 +327,9 @@ void run_load(const Load& load, int rounds, double seconds) {
 int run(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 5;
   const double seconds = argc > 2 ? std::atof(argv[2]) : 1;
+  if (argc > 3) stride = std::strtoull(argv[3], nullptr, 10);
+  if (rounds < 1 || seconds <= 0 || stride < kNodeBytes || stride % 8 != 0)
+    die("usage: xdp_veth [ROUNDS [SECONDS [STRIDE]]], STRIDE a multiple of 8 from 64 on");
   if (unshare(CLONE_NEWNET) != 0) die("needs root: no network namespace of its own");
   if (std::system(
           "ip link set lo up && ip link add near type veth peer name far && ip link set near addrgenmode none && "
