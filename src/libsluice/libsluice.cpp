@@ -60,12 +60,6 @@ bool is_tenants(const rack::NodeDescription& node) {
   return !node.regions.empty() && !node.regions.front().owner.empty();
 }
 
-std::string names_of(const std::vector<rack::RegionRecord>& regions) {
-  std::string all;
-  for (const rack::RegionRecord& region : regions) all += (all.empty() ? "" : ", ") + region.name;
-  return all;
-}
-
 // What a number of sluice_node() stands for.
 struct Node {
   remote::NodeId id;
@@ -216,30 +210,20 @@ int sluice_client::node(const std::string& name) {
     const rack::NodeRecord* const record = find().node;
     return record != nullptr && this->connected(record->id);
   };
+  const auto settled = [&] { return find().are_several || connected(); };
   loop().turn();  // what the directory has said meanwhile
   const bool was_here = std::ranges::any_of(nodes_, [&](const Node& node) { return node.name == name; });
-  if ((was_here || find().node != nullptr) && !connected()) turn_until(patience_us(), connected);
-  const rack::Snapshot::Memory found = find();
-  const rack::NodeRecord* const record = found.node;
-  if (record != nullptr && record->description.name == name && is_tenants(record->description) &&
-      record->description.regions.size() > 1)
-    return refuse(SLUICE_NO_SUCH_NODE, fmt::format("{} has several regions of yours; name one of {}", name,
-                                                   names_of(record->description.regions)));
-  if (record == nullptr) {
-    const std::string names = rack_.memory_names();
-    return refuse(SLUICE_NO_SUCH_NODE, names.empty()
-                                           ? rack_.has_tenants
-                                                 ? "no memory of this rack is yours; `sluice region add` asks for some"
-                                                 : "no memory node is on the rack; `sluice memory` adds one"
-                                           : fmt::format("there is no memory node {}; there are {}", name, names));
-  }
+  if ((was_here || find().node != nullptr) && !settled()) turn_until(patience_us(), settled);
+  const auto found = rack_.memory_called(name);
+  if (!found) return refuse(SLUICE_NO_SUCH_NODE, found.error().message);
+  const rack::NodeRecord* const record = found->node;
   if (!connected()) return refuse(SLUICE_UNREACHABLE, fmt::format("no connection to {}: {}", name, reasons()));
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (nodes_[i].id == record->id && nodes_[i].incarnation == record->incarnation &&
-        nodes_[i].base.address == found.region->address && nodes_[i].base.key.value == found.region->key)
+        nodes_[i].base.address == found->region->address && nodes_[i].base.key.value == found->region->key)
       return static_cast<int>(i);
   }
-  const rack::RegionRecord& region = *found.region;
+  const rack::RegionRecord& region = *found->region;
   nodes_.push_back({record->id,
                     record->incarnation,
                     name,

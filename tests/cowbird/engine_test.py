@@ -374,7 +374,7 @@ class Engine(unittest.TestCase):
             rack.start_engine()
             app = rack.app(node="memory9")
             _, err = app.communicate(timeout=PATIENCE)
-            self.assertRegex(err, 'no memory node "memory9" on the rack; there are: memory[12], memory[12]')
+            self.assertRegex(err, 'there is no memory node memory9; there are memory[12], memory[12]')
 
 
 class InTheSwitch(unittest.TestCase):

@@ -121,6 +121,20 @@ class TenantsTest(live_rack.LiveRack):
         self.as_tenant(red, "region", "remove", "heap", code=0)
         self.assertIn("region add", self.as_tenant(red, "remote", "read", "heap", "0", "8", code=1).stderr)
 
+    def test_a_nodes_name_is_a_tenants_one_region_there_and_none_of_several(self):
+        self.up("--no-metadata")
+        red = self.tenant("red")
+        self.as_tenant(red, "region", "add", "b1", "1MiB", "--node", "memory1", code=0)
+        self.as_tenant(red, "remote", "write", "memory1", "0", "--text", "to b1", code=0)
+        self.assertIn("to b1", self.as_tenant(red, "remote", "read", "b1", "0", "8", code=0).stdout)
+        self.as_tenant(red, "region", "add", "a1", "1MiB", "--node", "memory1", code=0)
+        for words in (("write", "memory1", "0", "--text", "to which"), ("read", "memory1", "0", "8")):
+            self.assertIn("memory1 has several regions of yours; name one of a1, b1", self.as_tenant(red, "remote", *words, code=1).stderr)
+        self.assertNotIn("to which", self.as_tenant(red, "remote", "read", "a1", "0", "8", code=0).stdout)
+        # For the rack it is the rack's own, whatever tenants have there.
+        self.sluice("remote", "write", "memory1", "0", "--text", "the rack's", code=0)
+        self.assertNotIn("the rack's", self.as_tenant(red, "remote", "read", "a1", "0", "16", code=0).stdout)
+
     def test_over_quota_is_refused_in_one_line(self):
         self.up()
         red = self.tenant("red", "3MiB", "--regions", "2")

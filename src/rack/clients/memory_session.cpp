@@ -1,7 +1,5 @@
 #include "rack/clients/memory_session.h"
 
-#include <fmt/core.h>
-
 namespace sluice::rack {
 
 Result<std::unique_ptr<MemorySession>> MemorySession::open(const StoreSessionConfig& config, const std::string& node) {
@@ -13,17 +11,11 @@ Result<std::unique_ptr<MemorySession>> MemorySession::open(const StoreSessionCon
 Result<void> MemorySession::connect(const std::string& node) {
   auto snapshot = attach(config_);
   if (!snapshot) return tl::unexpected(snapshot.error());
-  const Snapshot::Memory wanted = snapshot->find_memory(node);
-  if (wanted.node == nullptr) {
-    const std::string names = snapshot->memory_names();
-    if (names.empty())
-      return fail(snapshot->has_tenants ? "no memory of this rack is yours; `sluice region add` asks for some"
-                                        : "no memory node is on the rack; `sluice memory` adds one");
-    return fail(fmt::format("there is no memory node {}; there are {}", node, names));
-  }
-  base_ = {wanted.node->id, remote::RegionKey(wanted.region->key), wanted.region->address};
-  length_ = wanted.region->length;
-  const remote::NodeId id = wanted.node->id;
+  const auto wanted = snapshot->memory_called(node);
+  if (!wanted) return tl::unexpected(wanted.error());
+  base_ = {wanted->node->id, remote::RegionKey(wanted->region->key), wanted->region->address};
+  length_ = wanted->region->length;
+  const remote::NodeId id = wanted->node->id;
   const auto only_it = [id](Snapshot all) {
     std::erase_if(all.nodes, [id](const NodeRecord& n) { return n.id != id; });
     return all;

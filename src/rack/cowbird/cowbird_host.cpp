@@ -161,20 +161,15 @@ bool CowbirdHost::still_served(const ports::SharedBlock& block) const {
          });
 }
 
-// A node's name stands for its first region, a tenant's region has a name of its own.
 Result<cowbird::Region> CowbirdHost::find_region(const cowbird::RegionRequest& request) const {
-  const Snapshot::Memory found = nodes_.find_memory(request.node);
-  if (found.node == nullptr) {
-    const std::string known = nodes_.memory_names();
-    return fail(
-        fmt::format("no memory node \"{}\" on the rack; there are: {}", request.node, known.empty() ? "none" : known));
-  }
-  const RegionRecord& memory = *found.region;
+  const auto found = nodes_.memory_called(request.node);
+  if (!found) return tl::unexpected(found.error());
+  const RegionRecord& memory = *found->region;
   if (request.length == 0 || request.length > memory.length || request.offset > memory.length - request.length) {
     return fail(fmt::format("{} exports {} bytes; {} bytes from {} on are not all inside", request.node, memory.length,
                             request.length, request.offset));
   }
-  return cowbird::Region{.node = found.node->id.value,
+  return cowbird::Region{.node = found->node->id.value,
                          .key = memory.key,
                          .base = memory.address + request.offset,
                          .length = request.length};

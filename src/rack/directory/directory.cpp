@@ -1,5 +1,7 @@
 #include "rack/directory/directory.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -82,17 +84,42 @@ void Snapshot::keep(NodeKinds kinds) {
 Snapshot::Memory Snapshot::find_memory(std::string_view name) const {
   Memory found;
   for (const NodeRecord* node : ready(NodeKind::kMemory)) {
-    if (node->description.name == name && !node->description.regions.empty())
-      return {node, &node->description.regions.front()};
-    for (const RegionRecord& region : node->description.regions) {
+    const std::vector<RegionRecord>& here = node->description.regions;
+    if (node->description.name == name && !here.empty()) {
+      // The first of several would be another as soon as one is added that sorts before it.
+      if (!here.front().owner.empty() && here.size() > 1) return {.are_several = true};
+      return {node, &here.front()};
+    }
+    for (const RegionRecord& region : here) {
       if (region.name == kMainRegion) continue;
       if (region.owner + "/" + region.name == name) return {node, &region};
       if (region.name != name) continue;
-      if (found.node != nullptr) return {};
-      found = {node, &region};
+      if (found.node != nullptr) found.are_several = true;
+      if (!found.are_several) found = {node, &region};
     }
   }
-  return found;
+  return found.are_several ? Memory{.are_several = true} : found;
+}
+
+Result<Snapshot::Memory> Snapshot::memory_called(std::string_view name) const {
+  const Memory found = find_memory(name);
+  if (found.node != nullptr) return found;
+  if (found.are_several) {
+    std::string all;
+    for (const NodeRecord* node : ready(NodeKind::kMemory)) {
+      const bool is_the_node = node->description.name == name;
+      for (const RegionRecord& region : node->description.regions) {
+        if (!is_the_node && region.name != name) continue;
+        all += (all.empty() ? "" : ", ") + (is_the_node ? region.name : region.owner + "/" + region.name);
+      }
+      if (is_the_node) return fail(fmt::format("{} has several regions of yours; name one of {}", name, all));
+    }
+    return fail(fmt::format("several regions are called {}; name one of {}", name, all));
+  }
+  const std::string names = memory_names();
+  if (!names.empty()) return fail(fmt::format("there is no memory node {}; there are {}", name, names));
+  return fail(has_tenants ? "no memory of this rack is yours; `sluice region add` asks for some"
+                          : "no memory node is on the rack; `sluice memory` adds one");
 }
 
 std::string Snapshot::memory_names() const {

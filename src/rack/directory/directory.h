@@ -133,13 +133,16 @@ struct Snapshot {
   const NodeRecord* find(std::string_view name) const;
   // All of a kind that are ready.
   std::vector<const NodeRecord*> ready(NodeKind kind) const;
-  // Memory by what people call it: a memory node's name stands for its first region; a tenant's region has its own name ("heap"), or its owner's
-  // before it ("red/heap").
+  // Memory by what people call it: a memory node's name stands for the rack's own region there, for a tenant for the one that is the tenant's; a
+  // tenant's region has its own name ("heap"), or its owner's before it ("red/heap").
   struct Memory {
     const NodeRecord* node = nullptr;  // null: there is none, or several are called so
     const RegionRecord* region = nullptr;
+    bool are_several = false;
   };
   Memory find_memory(std::string_view name) const;
+  // The same; the error says why there is none, and what may be named instead.
+  Result<Memory> memory_called(std::string_view name) const;
   // Those of other kinds are left out.
   void keep(NodeKinds kinds);
   // All names that find_memory() knows, joined: "memory1, memory2, heap".

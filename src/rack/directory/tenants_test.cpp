@@ -11,6 +11,7 @@
 namespace sluice::rack {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr std::uint64_t kMib = std::uint64_t{1} << 20;
@@ -45,6 +46,7 @@ class TenantsTest : public testing::Test {
   // As the node does when it learns of it.
   void make_all_regions_of(const std::string& node, LeaseId lease) {
     NodeDescription description = directory_->nodes()->find(node)->description;
+    std::erase_if(description.regions, [](const RegionRecord& region) { return !region.owner.empty(); });
     const auto seen = tenants().view(*directory_->nodes(), {.is_rack = true});
     for (const TenantRegion& region : seen->regions) {
       if (region.node == node) description.regions.push_back({region.name, 0x2000, region.length, 9, region.tenant});
@@ -170,6 +172,42 @@ TEST_F(TenantsTest, ATenantSeesItsOwnAndNothingOfOthers) {
   EXPECT_EQ(all.find_memory("memory1").region->name, kMainRegion);
   EXPECT_EQ(all.find_memory("heap").node, nullptr) << "two are called so";
   EXPECT_EQ(all.find_memory("blue/heap").region->length, 3 * kMib);
+}
+
+TEST_F(TenantsTest, ANodesNameStandsForATenantsOneRegionThereAndForNoneOfSeveral) {
+  add("red");
+  const LeaseId lease = join(memory("memory1", 100 * kMib));
+  ASSERT_TRUE(tenants().add_region("red", "b1", kMib, ""));
+  make_all_regions_of("memory1", lease);
+  EXPECT_EQ(seen_by("red").memory_called("memory1")->region->name, "b1");
+  ASSERT_TRUE(tenants().add_region("red", "a1", kMib, ""));
+  make_all_regions_of("memory1", lease);
+
+  const Snapshot red = seen_by("red");
+  EXPECT_EQ(red.find_memory("memory1").node, nullptr) << "which of them it is would change with the next";
+  EXPECT_TRUE(red.find_memory("memory1").are_several);
+  const auto refused = red.memory_called("memory1");
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("memory1 has several regions of yours; name one of b1, a1"));
+  EXPECT_EQ(red.memory_called("b1")->region->name, "b1");
+  EXPECT_EQ(red.memory_called("red/a1")->region->name, "a1");
+  EXPECT_THAT(red.memory_called("c1").error().message, HasSubstr("there is no memory node c1; there are memory1, "));
+  const Snapshot all = tenants().view(*directory_->nodes(), {.is_rack = true}).value();
+  EXPECT_EQ(all.memory_called("memory1")->region->name, kMainRegion) << "the rack's own is one, whatever tenants have";
+}
+
+TEST_F(TenantsTest, ANameThatSeveralTenantsUseIsNoneOfTheirs) {
+  add("red");
+  add("blue");
+  add("green");
+  const LeaseId lease = join(memory("memory1", 100 * kMib));
+  for (const char* const tenant : {"red", "blue", "green"}) ASSERT_TRUE(tenants().add_region(tenant, "heap", kMib, ""));
+  make_all_regions_of("memory1", lease);
+  const Snapshot all = tenants().view(*directory_->nodes(), {.is_rack = true}).value();
+  EXPECT_EQ(all.find_memory("heap").node, nullptr);
+  EXPECT_THAT(all.memory_called("heap").error().message,
+              AllOf(HasSubstr("several regions are called heap; name one of "), HasSubstr("red/heap"),
+                    HasSubstr("blue/heap"), HasSubstr("green/heap")));
 }
 
 TEST_F(TenantsTest, MemoryThatIsSharedIsEverybodys) {
