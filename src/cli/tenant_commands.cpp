@@ -356,6 +356,7 @@ class RegionRemove final : public RegionCommand {
 };
 
 // Copies a region from the memory node that it leaves to the one where it arrives: a READ here, a WRITE there, as long as it takes.
+// Pieces that were never written are not written there either.
 class RegionCopy {
  public:
   static Result<RegionCopy> open(const std::string& directory, const std::string& region) {
@@ -373,6 +374,14 @@ class RegionCopy {
     remote::Status status = remote::Status::kUnknown;
     if (!from_->run(read(*from_, offset, bytes, status), kCopyPatience) || status != remote::Status::kOk)
       return fail(fmt::format("reading where it leaves: {}", to_string(status)));
+    if (is_blank(bytes)) {
+      // Memory that was never written costs the node nothing, and is to stay so; what a move before this one has left there is not blank.
+      const MutableBytes there = MutableBytes(there_).first(n);
+      status = remote::Status::kUnknown;
+      if (!to_->run(read(*to_, offset, there, status), kCopyPatience) || status != remote::Status::kOk)
+        return fail(fmt::format("reading where it arrives: {}", to_string(status)));
+      if (is_blank(there)) return {};
+    }
     status = remote::Status::kUnknown;
     if (!to_->run(write(*to_, offset, bytes, status), kCopyPatience) || status != remote::Status::kOk)
       return fail(fmt::format("writing where it arrives: {}", to_string(status)));
@@ -384,7 +393,11 @@ class RegionCopy {
   using Session = std::unique_ptr<rack::MemorySession>;
   static constexpr Duration kCopyPatience = Duration::seconds(20);
 
-  RegionCopy(Session from, Session to) : from_(std::move(from)), to_(std::move(to)), buffer_(kCopied) {}
+  RegionCopy(Session from, Session to)
+      : from_(std::move(from)), to_(std::move(to)), buffer_(kCopied), there_(kCopied) {}
+  static bool is_blank(ByteView bytes) {
+    return std::ranges::all_of(bytes, [](std::uint8_t byte) { return byte == 0; });
+  }
   static Result<Session> connect(const std::string& directory, const char* end, const std::string& region) {
     rack::StoreSessionConfig config;
     config.directory = directory;
@@ -405,6 +418,7 @@ class RegionCopy {
   Session from_;
   Session to_;
   std::vector<std::uint8_t> buffer_;
+  std::vector<std::uint8_t> there_;
 };
 
 class RegionMove final : public RegionCommand {
