@@ -178,7 +178,19 @@ class RackUp final : public Command {
     if (const auto url = live_view_of(run_directory())) say(fmt::format("the live view is at {}", *url));
     if (const auto where = attribute_of_switch(run_directory(), "serve"))
       say(fmt::format("machines join at {}; `sluice rack invite NAME` makes an invitation", *where));
+    tell_drained();
     return keep_ ? keep(launcher, daemons) : 0;
+  }
+
+  // That is kept with the tenants, and holds for nodes whose memory is new as well.
+  void tell_drained() const {
+    const auto nodes = rack::DirectoryClient(run_directory().directory_address(), Duration{}).nodes();
+    if (!nodes) return;
+    for (const std::string& name : nodes->draining)
+      say(
+          fmt::format("{} is still drained, from before: it is given no regions; `sluice rack drain {} --undo` gives "
+                      "it some again",
+                      name, name));
   }
 
   Result<int> keep(rack::Launcher& launcher, const std::vector<rack::DaemonSpec>& daemons) {

@@ -475,6 +475,34 @@ class TenantsTest(live_rack.LiveRack):
         self.as_tenant(red, "region", "add", "heap", "1MiB", "--node", "memory2", code=0)
         self.assertIn("there is no memory node 'memory9'", self.sluice("rack", "drain", "memory9", code=1).stderr)
 
+    def resident(self, name):
+        return next(d["resident_bytes"] for d in json.loads(self.sluice("rack", "status", "--json").stdout)["daemons"] if d["name"] == name)
+
+    def test_a_sparse_region_stays_sparse_where_it_is_moved_to_and_nothing_else_stays_there(self):
+        self.up("--no-metadata")
+        red = self.tenant("red", "512MiB")
+        self.as_tenant(red, "region", "add", "heap", "256MiB", "--node", "memory1", code=0)
+        self.as_tenant(red, "remote", "write", "heap", "0x8000000", "--text", "in the midst", code=0)
+        before = self.resident("memory2")
+        self.sluice("region", "move", "heap", "--tenant", "red", "--to", "memory2", code=0)
+        self.assertLess(self.resident("memory2") - before, 64 << 20)
+        self.assertIn("in the midst", self.as_tenant(red, "remote", "read", "heap", "0x8000000", "16", code=0).stdout)
+        # A move that goes on finds what the one before has left there.
+        self.post("/v1/regions", {"do": "move", "tenant": "red", "name": "heap", "node": "memory1"})
+        wait_until(lambda: self.sluice("remote", "write", "arriving:red/heap", "0x5000", "--text", "left over").returncode == 0, "it is there", PATIENCE)
+        self.sluice("region", "move", "heap", "--tenant", "red", code=0)
+        self.assertIn("in the midst", self.as_tenant(red, "remote", "read", "heap", "0x8000000", "16", code=0).stdout)
+        self.assertNotIn("left over", self.as_tenant(red, "remote", "read", "heap", "0x5000", "16", code=0).stdout)
+
+    def test_a_rack_that_comes_up_says_which_nodes_are_drained(self):
+        self.up("--no-metadata")
+        self.sluice("rack", "drain", "memory2", code=0)
+        self.sluice("rack", "down", code=0)
+        said = self.sluice("rack", "up", "--memory-nodes", "2", "--memory-size", "64MiB", "--no-metadata", code=0).stderr
+        self.assertIn("memory2 is still drained, from before: it is given no regions; `sluice rack drain memory2 --undo` gives it some again", said)
+        self.sluice("rack", "drain", "memory2", "--undo", code=0)
+        self.assertNotIn("drained", self.sluice("rack", "up", "--memory-nodes", "2", "--memory-size", "64MiB", "--no-metadata", code=0).stderr)
+
 
 if __name__ == "__main__":
     live_rack.SLUICE = os.path.abspath(sys.argv[1])
