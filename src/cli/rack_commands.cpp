@@ -320,7 +320,7 @@ class RackStatus final : public Command {
                           std::ranges::find(snapshot.draining, node.description.name) != snapshot.draining.end();
       fmt::print(
           "{:<20} {:<9} {:<8} {:>5} {:<14} {:<18} {:<10} {}\n", node.description.name, to_string(node.description.kind),
-          drains ? "draining" : to_string(node.state), node.id.value, node.ip.to_string(), node.mac.to_string(),
+          drains ? "draining" : shown_state(node), node.id.value, node.ip.to_string(), node.mac.to_string(),
           machine == node.description.attributes.end() ? "-" : rack::shown(machine->second), rack::shown(exports));
     }
   }

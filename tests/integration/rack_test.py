@@ -837,7 +837,8 @@ class RackTest(live_rack.LiveRack):
         out, _ = child.communicate(timeout=20)
         self.assertEqual(child.returncode, 130)
         self.assertGreater(json.loads(out)["run"]["operations"], 0)
-        self.assertEqual(self.node_states()[f"clover-{child.pid}-0"], "gone", "it has left")
+        self.assertEqual(self.node_states()[f"clover-{child.pid}-0"], "gone")
+        self.assertRegex(self.sluice("rack", "status", code=0).stdout, rf"clover-{child.pid}-0 +client +left ")
 
     def test_a_history_takes_the_place_of_another_only_when_it_is_whole(self):
         self.up()

@@ -62,6 +62,10 @@ std::optional<NodeKinds> parse_node_kinds(std::string_view text) {
   }
 }
 
+std::string_view shown_state(const NodeRecord& node) {
+  return node.state == NodeState::kGone && node.has_left ? "left" : to_string(node.state);
+}
+
 const NodeRecord* Snapshot::find(std::string_view name) const {
   for (const NodeRecord& node : nodes) {
     if (node.description.name == name) return &node;

@@ -117,6 +117,9 @@ struct NodeRecord {
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
 };
 
+// What people are shown: of one that has said so "left", of one that was lost "gone".
+std::string_view shown_state(const NodeRecord& node);
+
 struct Registration {
   NodeRecord node;
   LeaseId lease{};

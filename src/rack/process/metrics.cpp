@@ -126,17 +126,15 @@ void add_box(MetricSet& set, const nlohmann::json& status) {
 }
 
 void add_directory(MetricSet& set, const Snapshot& snapshot) {
-  constexpr const char* kLeft = "left";  // gone, as was meant
   std::map<std::pair<std::string, std::string>, int> nodes;
   // All that there may be, so that a series does not vanish with its last node.
   for (const NodeKind kind : {NodeKind::kSwitch, NodeKind::kMemory, NodeKind::kMetadata, NodeKind::kClient}) {
-    for (const char* const state : {"joining", "ready", "gone", kLeft})
+    for (const char* const state : {"joining", "ready", "gone", "left"})
       nodes[{std::string(to_string(kind)), state}] = 0;
   }
   double exported = 0;
   for (const NodeRecord& node : snapshot.nodes) {
-    const bool has_left = node.state == NodeState::kGone && node.has_left;
-    ++nodes[{std::string(to_string(node.description.kind)), has_left ? kLeft : std::string(to_string(node.state))}];
+    ++nodes[{std::string(to_string(node.description.kind)), std::string(shown_state(node))}];
     if (node.state != NodeState::kReady) continue;
     for (const RegionRecord& region : node.description.regions) exported += static_cast<double>(region.length);
   }
