@@ -111,6 +111,11 @@ class RackTest(live_rack.LiveRack):
                                text=True, timeout=60, check=False)
         self.assertEqual(asked.returncode, 1)
         self.assertIn(f"{self.dir}: Permission denied; ask as its owner", asked.stderr)
+        for words in (["remote", "read", "memory1", "0", "8"], ["bench", "locks"], ["capture"], ["top", "--json"]):
+            asked = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", program, *words, "--dir", self.dir], capture_output=True,
+                                   text=True, timeout=60, check=False)
+            self.assertEqual(asked.returncode, 1)
+            self.assertIn("Permission denied; ask as its owner", asked.stderr)
 
     def test_a_change_of_the_settings_file_is_noticed(self):
         config = pathlib.Path(self.folder, "rack.toml")

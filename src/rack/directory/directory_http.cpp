@@ -449,6 +449,8 @@ Result<std::string> DirectoryClient::exchange(Duration timeout, Request&& reques
       return fail(sound.error().message +
                   "; join the rack anew, with a new invitation (`sluice rack invite NAME` there)");
   }
+  if (address_.is_unix() && access(address_.text.c_str(), W_OK) != 0 && errno == EACCES)
+    return fail(fmt::format("{}: {}; ask as its owner", address_.text, std::strerror(EACCES)));
   std::string token;
   if (!address_.token_file.empty()) {
     auto read = read_token(address_.token_file);
