@@ -20,6 +20,7 @@
 #include "ports/pcapng.h"
 #include "ports/shm_region.h"
 #include "rack/directory/directory_http.h"
+#include "rack/switch/capture.h"
 #include "rack/switch/capture_http.h"
 #include "wire/text.h"
 
@@ -121,18 +122,21 @@ class LineSink final : public Sink {
     const auto packet = pcapng::packet_of(block);
     if (!packet || packet->interface >= interfaces_.size()) return {};
     if (!first_ns_) first_ns_ = packet->at_ns;
-    if (packet->lost_before != 0) fmt::print("       … {} frames lost here\n", packet->lost_before);
-    fmt::print("{}\n", frame_line(++number_, static_cast<double>(packet->at_ns - *first_ns_) / 1e9,
-                                  {interfaces_[packet->interface], packet->direction}, wire::describe(packet->bytes)));
-    return {};
+    std::string text;
+    if (packet->lost_before != 0) text = fmt::format("       … {} frames lost here\n", packet->lost_before);
+    text += frame_line(++number_, static_cast<double>(packet->at_ns - *first_ns_) / 1e9,
+                       {interfaces_[packet->interface], packet->direction}, wire::describe(packet->bytes)) +
+            '\n';
+    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() ? Result<void>{} : failed();
   }
-  Result<void> flush() override {
-    if (std::fflush(stdout) == 0) return {};
+  Result<void> flush() override { return std::fflush(stdout) == 0 ? Result<void>{} : failed(); }
+
+ private:
+  static Result<void> failed() {
     look_for_reader();
     return fail(fmt::format("stdout: {}", std::strerror(errno)));
   }
 
- private:
   std::vector<std::string> interfaces_;
   std::optional<std::int64_t> first_ns_;
   std::uint64_t number_ = 0;
@@ -156,7 +160,9 @@ class CaptureCommand final : public Command {
     if (settings_.snap != 0 && settings_.out.empty())
       return fail("--snap: goes with --out; what is printed is told from whole frames");
     if (!std::has_single_bit(settings_.buffer)) return fail("--buffer: must be a power of two, such as 16MiB or 64MiB");
-    return {};
+    // As the switch would say, which is of this version nearly always.
+    const auto sound = rack::Capture::make({.filter = filter(), .buffer = ports::kMinRing});
+    return sound ? Result<void>{} : tl::unexpected(sound.error());
   }
 
   Result<int> run() override {
@@ -188,8 +194,10 @@ class CaptureCommand final : public Command {
     return 0;
   }
 
+  std::string filter() const { return fmt::format("{}", fmt::join(filter_, " ")); }
+
   nlohmann::json question() const {
-    return {{"filter", fmt::format("{}", fmt::join(filter_, " "))},
+    return {{"filter", filter()},
             {"nodes", settings_.nodes},
             {"in", settings_.direction != "out"},
             {"out", settings_.direction != "in"},

@@ -123,7 +123,7 @@ class Capture(live_rack.LiveRack):
         self.sluice("capture", "--for", "1s", "--out", str(incoming), "udp", "port", "1", code=0)
         self.assertEqual(live_rack.run("pcap", "check", str(incoming)).returncode, 0)
         before = incoming.read_bytes()
-        self.sluice("capture", "--out", str(incoming), "udp", "prot", "1", code=1)
+        self.sluice("capture", "--out", str(incoming), "--node", "memory7", code=1)
         self.assertEqual(incoming.read_bytes(), before)
 
     def test_a_reader_that_stops_holds_up_nobody(self):
@@ -149,6 +149,16 @@ class Capture(live_rack.LiveRack):
         child.stdout.close()
         self.add()
         self.assertEqual(child.wait(timeout=10), 0, child.stderr.read())
+        # Also in the midst of more than a buffer holds, wherever it is then.
+        for _ in range(5):
+            child = self.capture("--direction", "both")
+            load = self.start("bench", "locks", "--clients", "4", "--duration", "600ms")
+            child.stdout.readline()
+            time.sleep(0.3)
+            child.stdout.close()
+            status, err = child.wait(timeout=10), child.stderr.read()
+            self.assertEqual((status, "stdout" in err), (0, False), err)
+            load.communicate(timeout=30)
 
     def test_a_signal_ends_it_also_while_it_waits_for_a_reader(self):
         self.up()
@@ -168,14 +178,16 @@ class Capture(live_rack.LiveRack):
         self.assertIn("sluice rack up", down.stderr)
         self.up()
         for words, told in (
-            (("udp", "prot", "4791"), "pcap-filter(7)"),
             (("--node", "memory7"), "no node 'memory7' is on the rack"),
             (("--out", self.folder + "/none/x.pcapng"), "No such file or directory"),
         ):
             refused = self.sluice("capture", *words, code=1)
             self.assertIn(told, refused.stderr)
             self.assertEqual(len(refused.stderr.splitlines()), 1, refused.stderr)
-        self.assertIn("--out", self.sluice("capture", "--snap", "64", code=2).stderr)
+        for words, told in ((("udp", "prot", "4791"), "pcap-filter(7)"), (("--snap", "64"), "--out"), (("inbound",), "--direction says in or out")):
+            refused = self.sluice("capture", *words, code=2)
+            self.assertIn(told, refused.stderr)
+            self.assertEqual(len(refused.stderr.splitlines()), 1, refused.stderr)
         self.assertIn("power of two", self.sluice("capture", "--buffer", "3MiB", code=2).stderr)
         full = self.sluice("capture", "--for", "1s", "--out", "/dev/full", code=1)
         self.assertIn("No space left on device", full.stderr)
