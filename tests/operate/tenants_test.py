@@ -105,6 +105,7 @@ class TenantsTest(live_rack.LiveRack):
         mine = json.loads(self.as_tenant(red, "rack", "status", "--json").stdout)["directory"]
         self.assertEqual([r["owner"] for n in mine["nodes"] for r in n["regions"]], ["red"])
         self.assertIn("no metadata server", self.as_tenant(red, "bench", "clover", "--duration", "1s", "--records", "10").stderr)
+        self.assertIn("a tenant is not shown any", self.as_tenant(red, "bench", "locks", "--duration", "1s", code=1).stderr)
         self.assertIn("is for the rack's operator", self.as_tenant(red, "tenant", "list", code=1).stderr)
         self.assertEqual(list(self.regions("--token-file", red)), ["red/heap"])
         # The rack itself goes on as before, and sees all.

@@ -71,6 +71,14 @@ class Bench {
     const auto snapshot = endpoint_.directory().watch(0, Duration(), kMemoryKinds);
     if (!snapshot) return tl::unexpected(snapshot.error());
     const auto nodes = snapshot->ready(NodeKind::kMemory);
+    const auto has_racks_own = [](const NodeRecord* node) {
+      return std::ranges::find(node->description.regions, kMainRegion, &RegionRecord::name) !=
+             node->description.regions.end();
+    };
+    if (snapshot->has_tenants && std::ranges::none_of(nodes, has_racks_own))
+      return fail(
+          "locks lie in the rack's own memory, and none of it is to be seen: a tenant is not shown any, but of memory "
+          "nodes with --shared; ask as the rack's operator");
     if (nodes.empty() || nodes.front()->description.regions.empty())
       return fail("no memory node is on the rack; `sluice rack up --no-metadata` starts some");
     const auto free = find_words(*snapshot).value_or(std::vector<swordbox::WordRegion>{});
