@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import struct
@@ -834,6 +835,15 @@ class RackTest(live_rack.LiveRack):
         out, err = child.communicate(timeout=90)
         self.assertTrue(json.loads(out)["history"]["linearizable"], err)
         self.assertEqual(live_rack.metrics(f"{self.dir}/metadata.http.sock")["sluice_clover_expired_clients_total"], 0)
+
+    def test_a_bench_whose_descriptors_run_out_fails_in_one_line(self):
+        self.up()
+        few = (resource.RLIMIT_NOFILE, (48, 48))
+        done = subprocess.run([live_rack.SLUICE, "bench", "clover", "--threads", "16", "--records", "100", "--duration", "1s", "--dir", self.dir],
+                              capture_output=True, text=True, timeout=60, check=False, preexec_fn=lambda: resource.setrlimit(*few))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("Too many open files", done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
 
     def test_ctrl_c_ends_a_bench_with_what_it_has(self):
         self.up()

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <limits>
 #include <random>
+#include <system_error>
 
 #include "rack/clients/clover_session.h"
 #include "rack/clients/fusee_session.h"
@@ -70,7 +71,14 @@ void StoreBench::start() {
 }
 
 void StoreBench::work(Worker& worker) {
-  if (auto done = work_through(worker); !done) fail_all(done.error().message);
+  try {
+    if (auto done = work_through(worker); !done) fail_all(done.error().message);
+  } catch (const std::system_error& error) {  // of descriptors mostly: a session has several
+    fail_all(fmt::format("thread {} of {}: {}{}", worker.index + 1, config_.threads, error.what(),
+                         error.code() == std::errc::too_many_files_open
+                             ? "; fewer --threads, or a higher limit (`ulimit -n`), may do"
+                             : ""));
+  }
   worker.phase = kPhases;
   --running_;
 }
