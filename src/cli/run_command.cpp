@@ -372,16 +372,34 @@ class Run final : public Command {
     if (!alone) return fail(fmt::format("{}: {}", path, std::strerror(errno)));
     ports::Descriptor use = host.use();
     if (!use) return fail(fmt::format("{}: {}", path, std::strerror(errno)));
-    if (!ports::connect_unix(host.socket())) {
+    const bool runs = ports::connect_unix(host.socket()).has_value();
+    if (!runs) {
       if (auto started = start_host(); !started) return tl::unexpected(started.error());
     }
     const auto address = rack::read_host_address(path);
     if (!address) return tl::unexpected(address.error());
+    if (runs) {
+      if (auto same = check_same(*address); !same) return tl::unexpected(same.error());
+    }
     settings_.ip = address->ip;
     settings_.mac = address->mac.to_string();
     port_ = "shm:" + host.socket();
     set("SLUICE_HOST", path);
     return use;
+  }
+
+  // A host that runs stays as it was started; another address would be that of nobody.
+  Result<void> check_same(const rack::HostAddress& runs) const {
+    const auto differs = [this](const char* flag, const std::string& asked, const std::string& is) {
+      return fail(
+          fmt::format("{} = \"{}\": host {} runs already, with {}; leave it out, or give a host of another name", flag,
+                      asked, settings_.host, is));
+    };
+    if (settings_.ip != wire::Ipv4Address{} && settings_.ip != runs.ip)
+      return differs("--ip", settings_.ip.to_string(), runs.ip.to_string());
+    if (!settings_.mac.empty() && wire::MacAddress::parse(settings_.mac) != runs.mac)
+      return differs("--mac", settings_.mac, runs.mac.to_string());
+    return {};
   }
 
   Result<void> start_host() {

@@ -176,6 +176,17 @@ class RunTest(live_rack.LiveRack):
         wait_until(lambda: not host.exists(), "the host has gone", 10)
         self.pingpong(["--host", "a"], ["--host", "a"])
 
+    def test_a_host_that_runs_is_given_no_other_address(self):
+        self.up()
+        server, _ = self.serve(["--host", "a", "--ip", "10.77.9.9"], "ibv_rc_pingpong", "-g", "1")
+        for flags, told in ((["--ip", "10.77.9.8"], '--ip = "10.77.9.8": host a runs already, with 10.77.9.9'),
+                            (["--mac", "02:00:0a:4d:00:0a"], '--mac = "02:00:0a:4d:00:0a": host a runs already, with ')):
+            refused = self.run_program("--host", "a", *flags, "--", "true")
+            self.assertEqual(refused.returncode, 1, refused.stdout + refused.stderr)
+            self.assertIn(told, refused.stderr)
+        self.assertEqual(self.run_program("--host", "a", "--ip", "10.77.9.9", "--", "true").returncode, 0)
+        server.kill()
+
     def test_a_host_that_could_not_start_is_none_of_the_racks_daemons(self):
         self.up()
         failed = self.run_program("--host", "memory1", "--", "true")
