@@ -18,12 +18,30 @@ bool takes_value(const CLI::Option& option) { return option.get_items_expected_m
 
 std::vector<const CLI::App*> subcommands(const CLI::App& app) {
   std::vector<const CLI::App*> out = app.get_subcommands(kAll);
-  std::erase_if(out, [](const CLI::App* sub) { return sub->get_group().empty(); });
+  std::erase_if(out, [](const CLI::App* sub) { return sub->get_group().empty() || sub->get_name().empty(); });
+  return out;
+}
+
+// Of a command some options of which are alternatives (Arguments::exactly_one()): to CLI11, a subcommand without a name each.
+std::vector<const CLI::App*> alternatives(const CLI::App& app) {
+  std::vector<const CLI::App*> out = app.get_subcommands(kAll);
+  std::erase_if(out, [](const CLI::App* sub) { return !sub->get_name().empty(); });
+  return out;
+}
+
+// Without --help, which each has from the command.
+std::vector<const CLI::Option*> options_of_group(const CLI::App& group) {
+  std::vector<const CLI::Option*> out = group.get_options();
+  std::erase(out, group.get_help_ptr());
   return out;
 }
 
 std::vector<const CLI::Option*> options(const CLI::App& app, bool positional) {
   std::vector<const CLI::Option*> out = app.get_options();
+  for (const CLI::App* group : alternatives(app)) {
+    const auto more = options_of_group(*group);
+    out.insert(out.end(), more.begin(), more.end());
+  }
   std::erase_if(out, [=](const CLI::Option* o) { return o->get_group().empty() || o->get_positional() != positional; });
   return out;
 }
@@ -71,6 +89,12 @@ std::string synopsis(const CLI::App& app) {
   std::string out = full_name(app);
   if (!subcommands(app).empty()) return out + " COMMAND";
   out += " [OPTIONS]";
+  for (const CLI::App* group : alternatives(app)) {
+    std::string words;
+    for (const CLI::Option* option : options_of_group(*group))
+      words += fmt::format("{}{}", words.empty() ? "" : " | ", flag_text(*option));
+    out += fmt::format(" ({})", words);
+  }
   for (const CLI::Option* option : options(app, true)) {
     std::string name = option->get_name(true);
     if (option->get_items_expected_max() > 1) name += "...";

@@ -61,6 +61,22 @@ class Output(unittest.TestCase):
             self.assertIn("$SLUICE_DIR, or $XDG_RUNTIME_DIR/sluice, or /tmp/sluice-UID", text)
         self.assertIn("[/nowhere/mine]", end_of(["rack", "up", "--help"], env=where).stdout)
 
+    def test_manual_and_reference_have_every_command_by_its_name_and_all_its_options(self):
+        folder = tempfile.mkdtemp(prefix="sluice-out-", dir="/tmp")
+        self.addCleanup(shutil.rmtree, folder)
+        self.assertEqual(end_of(["man", "--out", folder]).returncode, 0)
+        self.assertEqual([name for name in os.listdir(folder) if not re.fullmatch(r"sluice(-[a-z0-9]+)*\.1", name)], [])
+        told = end_of(["reference"]).stdout
+        self.assertEqual([line for line in told.splitlines() if line.startswith("##") and not re.fullmatch(r"## sluice( [a-z0-9-]+)*", line)], [])
+        write = told[told.index("## sluice remote write"):].split("\n## ")[0]
+        page = pathlib.Path(folder, "sluice-remote-write.1").read_text().replace("\\", "")
+        for text in (write, page):
+            self.assertIn("sluice remote write [OPTIONS] (--text VALUE | --hex VALUE | --word VALUE | --file VALUE) NODE OFFSET", text)
+            self.assertIn("bytes, two digits each", text)
+            self.assertNotIn("COMMAND", text)
+        offered = end_of(["__complete", "remote", "write", "--h"]).stdout
+        self.assertIn("--hex\t", offered)
+
     def test_a_stdout_that_is_closed_takes_no_result_and_nobodys_place(self):
         for words in (["version"], ["reference"]):
             done = end_of(words, preexec_fn=lambda: os.close(1))
