@@ -724,7 +724,7 @@ TEST_P(DirectoryServedTest, WhoAsksIsToldByTheTokenThatItShows) {
   EXPECT_FALSE(as_red.get("/v1/tenants"));
   const auto over = as_red.ask("/v1/regions", {{"do", "add"}, {"name", "more"}, {"length", 1000}});
   ASSERT_FALSE(over);
-  EXPECT_THAT(over.error().message, testing::HasSubstr("'red' asked for 1000, uses 0, and is allowed 100"));
+  EXPECT_THAT(over.error().message, testing::HasSubstr("'red' asked for 1000B, uses 0, and is allowed 100B;"));
 
   DirectoryClient as_ops = with_token(ops);
   EXPECT_EQ(as_ops.nodes()->find("memory1")->description.regions.size(), 3u);

@@ -112,9 +112,10 @@ bool parse_duration(std::string_view text, Duration& out) {
 }
 
 std::string bytes_text(std::uint64_t bytes) {
-  constexpr std::array<std::string_view, 5> kUnits{"", "KiB", "MiB", "GiB", "TiB"};
+  if (bytes == 0) return "0";
+  constexpr std::array<std::string_view, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;
-  while (bytes != 0 && bytes % 1024 == 0 && unit + 1 < kUnits.size()) {
+  while (bytes % 1024 == 0 && unit + 1 < kUnits.size()) {
     bytes /= 1024;
     ++unit;
   }

@@ -234,6 +234,9 @@ TEST(Schema, WritesSizesAndDurationsAsTheyAreRead) {
     EXPECT_TRUE(parse_bytes(bytes_text(bytes), out));
     EXPECT_EQ(out, bytes);
   }
+  EXPECT_EQ(bytes_text(0), "0");
+  EXPECT_EQ(bytes_text(1000), "1000B");
+  EXPECT_EQ(bytes_text(1536 << 10), "1536KiB");
   for (const Duration d : {Duration::nanoseconds(1), Duration::microseconds(1500), Duration::seconds(3)}) {
     Duration out;
     EXPECT_TRUE(parse_duration(duration_text(d), out));
