@@ -172,19 +172,18 @@ RequestStream::Answer RequestStream::take(Time now, const std::uint8_t* frame, c
   }
   if (una_ != before) on_progress(now);
   if (sent_.since(una_) < 0) sent_ = una_;
+  // (What is lost before it is not sent again: the connection is over.)
+  if (!data && aeth.is_nak() && aeth.nak_code() != wire::NakCode::kPsnSequenceError) {
+    refused_ = parsed.psn;
+    refusal_ = aeth.nak_code();
+    return Answer::kRefused;
+  }
   if (lost) return note_gap() ? Answer::kGap : Answer::kIgnored;
   if (data) {
     const bool wanted = head_ != tail_ && front().kind == StreamOp::Kind::kRead && parsed.psn == una_;
     return wanted ? Answer::kData : una_ != before ? Answer::kProgress : Answer::kIgnored;
   }
-  if (aeth.is_nak() && aeth.nak_code() == wire::NakCode::kPsnSequenceError) {
-    return note_gap() ? Answer::kGap : Answer::kIgnored;
-  }
-  if (aeth.is_nak()) {
-    refused_ = parsed.psn;
-    refusal_ = aeth.nak_code();
-    return Answer::kRefused;
-  }
+  if (aeth.is_nak()) return note_gap() ? Answer::kGap : Answer::kIgnored;
   return una_ != before ? Answer::kProgress : Answer::kIgnored;
 }
 

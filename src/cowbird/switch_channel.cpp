@@ -16,7 +16,7 @@ using Kind = StreamOp::Kind;
 
 constexpr Duration kAgain = Duration::microseconds(10);  // after a full sink
 constexpr std::size_t kAttachment = ChannelLayout::kErrorLog + kErrorBlock - ChannelLayout::kProgress;
-constexpr Duration kStop = Duration::milliseconds(500);  // a channel that is served has something to do by then
+constexpr Duration kStop = Duration::milliseconds(200);  // a channel that is served has something to do by then
 constexpr std::uint32_t kProgressBytes = 48;             // its six words
 static_assert(kAttachment <= SwitchChannel::kLeastMtu);
 
@@ -40,16 +40,21 @@ StreamConfig stream_config(const ConnectionEnd& from, const ConnectionEnd& to, s
 }  // namespace
 
 struct SwitchChannel::Connection {
-  std::uint32_t node = 0;
-  std::optional<DataConnection> ends;  // of the last one that was open
+  DataConnection ends;  // of the last one that was open
   std::optional<RequestStream> to_host;
   std::optional<RequestStream> to_pool;
   std::uint64_t bytes = 0;      // of READs under way
   std::uint64_t placed_to = 0;  // all requests before that go over it have their place among its WRITEs
   Time absent_since;            // while it is not open
+  Time unheard_since = Time::never();  // of the last one, which was closed while the node owed an answer; never: it owed none, or has been heard since
   Time usable_from;
 
   bool open() const { return to_host.has_value(); }
+  // Since when the node owes an answer; never: it owes none.
+  Time silent_since() const {
+    const Time here = to_pool->silent_since();  // the NIC's silence is not the memory node's fault
+    return here == Time::never() ? here : std::min(here, unheard_since);
+  }
 };
 
 SwitchChannel::SwitchChannel(Time now, const ChannelConfig& config, const SwitchEngineConfig& engine)
@@ -74,7 +79,7 @@ SwitchChannel::~SwitchChannel() = default;
 
 SwitchChannel::Connection* SwitchChannel::find(std::uint32_t node) {
   const auto it =
-      std::find_if(connections_.begin(), connections_.end(), [&](const auto& c) { return c->node == node; });
+      std::find_if(connections_.begin(), connections_.end(), [&](const auto& c) { return c->ends.node == node; });
   return it == connections_.end() ? nullptr : it->get();
 }
 
@@ -89,10 +94,12 @@ std::uint32_t SwitchChannel::connect(Time now, const DataConnection& made) {
   Connection* c = find(made.node);
   if (c == nullptr) {
     c = connections_.emplace_back(std::make_unique<Connection>()).get();
-    c->node = made.node;
-  } else if (c->ends) {
-    close(*c, now);
+    std::erase_if(absent_, [&](const Absent& absent) { return absent.node == made.node; });
+  } else {
+    close(*c, quiet_since(*c, now));
     c->usable_from = now + engine_.max_flight;  // what the last one has sent may still arrive
+    // A node that takes connections and answers nothing does not make its requests wait for ever; one that was given up begins anew.
+    if (c->unheard_since != Time::never() && now - c->unheard_since >= engine_.patience) c->unheard_since = Time::never();
   }
   c->ends = made;
   c->to_host.emplace(stream_config(made.pool, made.host, made.mtu, made.host_reads, engine_));
@@ -107,13 +114,19 @@ std::uint32_t SwitchChannel::connect(Time now, const DataConnection& made) {
 bool SwitchChannel::disconnect(Time now, std::uint32_t node) {
   Connection* const c = find(node);
   if (c == nullptr || !c->open()) return false;
-  close(*c, now);
+  close(*c, quiet_since(*c, now));
   return true;
+}
+
+// When it was closed, if it is; otherwise since when it has been silent, now at the latest.
+Time SwitchChannel::quiet_since(const Connection& c, Time now) {
+  return c.open() ? std::min(c.silent_since(), now) : c.absent_since;
 }
 
 // Whatever moved over it begins again over the next one.
 void SwitchChannel::close(Connection& c, Time absent_since) {
   if (!c.open()) return;
+  c.unheard_since = c.silent_since();
   c.to_host.reset();
   c.to_pool.reset();
   c.bytes = c.placed_to = 0;
@@ -134,17 +147,35 @@ void SwitchChannel::set_regions(Time now, std::uint64_t generation, std::vector<
   regions_ = std::move(regions);
   generation_ = generation;
   regions_current_ = block_generation_ <= generation_;
+  std::vector<Absent> absent;
   for (const Region& region : regions_) {
-    if (region.length == 0 || find(region.node) != nullptr) continue;
-    Connection& c = *connections_.emplace_back(std::make_unique<Connection>());
-    c.node = region.node;
-    c.absent_since = now;
+    if (region.length != 0 && !region.denied) note_absent(absent, region.node, now);
   }
+  for (std::uint64_t i = done_; i != begun_; ++i) {
+    if (request(i).state == State::kMoving) note_absent(absent, request(i).region.node, now);
+  }
+  absent_ = std::move(absent);
+}
+
+// Unless it is connected or noted already; a node that was absent before has been so since then.
+void SwitchChannel::note_absent(std::vector<Absent>& noted, std::uint32_t node, Time now) {
+  const auto find_in = [node](const std::vector<Absent>& in) {
+    return std::find_if(in.begin(), in.end(), [node](const Absent& absent) { return absent.node == node; });
+  };
+  if (find(node) != nullptr || find_in(noted) != noted.end()) return;
+  const auto before = find_in(absent_);
+  noted.push_back(before == absent_.end() ? Absent{node, now} : *before);
+}
+
+Time SwitchChannel::absent_since(std::uint32_t node) const {
+  const auto it = std::find_if(absent_.begin(), absent_.end(), [node](const Absent& one) { return one.node == node; });
+  SLUICE_CHECK(it != absent_.end());
+  return it->since;
 }
 
 std::vector<SwitchChannel::ConnectionState> SwitchChannel::connections() const {
   std::vector<ConnectionState> all;
-  for (const auto& c : connections_) all.push_back({c->node, c->open(), c->ends ? &*c->ends : nullptr});
+  for (const auto& c : connections_) all.push_back({c->ends.node, c->open(), c->ends});
   return all;
 }
 
@@ -169,7 +200,10 @@ void SwitchChannel::on_answer(Time now, StreamId to, const std::uint8_t* frame, 
   RequestStream* const s = stream(to);
   if (s == nullptr || broken_) return;
   notice_stop(now);
-  switch (s->take(now, frame, parsed, [this](const StreamOp& op) { on_written(op); })) {
+  const RequestStream::Answer answer = s->take(now, frame, parsed, [this](const StreamOp& op) { on_written(op); });
+  if (to.stream == Stream::kToPool && answer != RequestStream::Answer::kIgnored)
+    connections_[to.connection]->unheard_since = Time::never();
+  switch (answer) {
     case RequestStream::Answer::kIgnored: return;
     case RequestStream::Answer::kProgress: break;
     case RequestStream::Answer::kData: on_data(now, to, *s, frame, parsed, sink); break;
@@ -241,7 +275,7 @@ bool SwitchChannel::is_next(const Request& r) {
   Connection& c = *r.connection;
   for (c.placed_to = std::max(c.placed_to, done_); c.placed_to < r.index; ++c.placed_to) {
     const Request& before = request(c.placed_to);
-    if (before.state == State::kMoving && before.region.node == c.node && !before.placed) return false;
+    if (before.state == State::kMoving && before.region.node == c.ends.node && !before.placed) return false;
   }
   return true;
 }
@@ -416,16 +450,19 @@ void SwitchChannel::fetch(Time now) {
 }
 
 SwitchChannel::Fetch SwitchChannel::fetch_one(Time now, Request& r) {
-  Connection& c = *find(r.region.node);
-  if (!c.open() || now < c.usable_from) {
-    const Time due = c.open() ? c.usable_from : c.absent_since + engine_.patience;
-    if (!c.open() && now >= due) {
+  Connection* const known = find(r.region.node);
+  const bool open = known != nullptr && known->open();
+  if (!open || now < known->usable_from) {
+    const Time due = open ? known->usable_from
+                          : (known != nullptr ? known->absent_since : absent_since(r.region.node)) + engine_.patience;
+    if (!open && now >= due) {
       finish(r, unreachable(r));
     } else {
       connection_due_ = std::min(connection_due_, due);
     }
     return Fetch::kNoConnection;
   }
+  Connection& c = *known;
   r.connection = &c;
   RequestStream& from = source(r);
   r.packets = from.packets_of(r.entry.length);
@@ -540,8 +577,10 @@ void SwitchChannel::check_time(Time now, RequestStream& s) {
 void SwitchChannel::notice_stop(Time now) {
   const Duration gone = now - std::exchange(seen_, now);
   if (gone < kStop) return;
+  for (Absent& absent : absent_) absent.since = absent.since + gone;
   for (const auto& c : connections_) {
     c->absent_since = c->absent_since + gone;
+    if (c->unheard_since != Time::never()) c->unheard_since = c->unheard_since + gone;
     if (c->open()) c->to_pool->forgive(gone);
   }
 }
@@ -559,9 +598,10 @@ void SwitchChannel::on_deadline(Time now, port::FrameSink& sink) {
   check_time(now, control_);
   for (const auto& c : connections_) {
     if (!c->open()) continue;
-    const Time silent = c->to_pool->silent_since();  // the NIC's is not the memory node's fault
-    if (silent != Time::never() && now - silent >= engine_.patience) {
-      close(*c, silent);
+    // A refusal that was lost looks like this, too: the node has let go of the connection, and a new one is all that helps.
+    const Time here = c->to_pool->silent_since();
+    if (here != Time::never() && now - here >= std::min(engine_.silence, engine_.patience)) {
+      close(*c, c->silent_since());
       continue;
     }
     check_time(now, *c->to_host);

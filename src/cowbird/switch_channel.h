@@ -10,12 +10,14 @@
 //             a WRITE for whom it was addressed to anyway.
 // Order:      requests are begun in the order of issue. Reads wait while a write is out; a write waits until all reads before it are
 //             published (until then they may be executed again). So each type completes in order, and a read sees earlier writes.
-// Errors:     a memory node that has not answered for `patience` what was asked of it: its requests fail (kUnreachable; kUnknown if a WRITE may have arrived), its
-//             connection is closed and stays so until connect(). A refusal: kDenied, likewise. The application's NIC: tried for ever.
+// Errors:     a memory node that has not answered for `silence` what was asked of it: its connection is closed and stays so until connect(), over which its
+//             requests begin again. After `patience` they fail (kUnreachable; kUnknown if a WRITE may have arrived). A refusal: kDenied, and the
+//             connection is closed. The application's NIC: tried for ever.
 // Stops:      time in which the switch itself stood still is no memory node's fault: `patience` does not count it.
 // Trust:      as the spot engine: entry_check.h.
 // Threads:    one owner. No allocation but in connect() and set_regions().
-// Limits:     kWindow requests at once; a request is at most kMostBytes.
+// Limits:     kWindow requests at once; a request is at most kMostBytes. Nodes that are not connected are known as long as a region or a request names them:
+//             the application says which.
 // Source:     Cowbird §5.2 (phases), §5.3 (pausing reads, go-back-N), figures 5 to 7. Ours: writes wait for reads, closing, errors.
 #pragma once
 
@@ -40,7 +42,8 @@ struct SwitchEngineConfig {
   Duration timeout = Duration::milliseconds(4);  // without an answer, then twice as long …
   Duration longest_timeout = Duration::milliseconds(128);
   Duration max_flight = Duration::milliseconds(100);  // a packet of a connection that is closed may still arrive
-  Duration patience = Duration::seconds(5);           // with a memory node
+  Duration silence = Duration::milliseconds(400);     // of a memory node; then its connection is closed, and the host makes another
+  Duration patience = Duration::seconds(5);           // with a memory node, over however many connections
 };
 
 struct SwitchEngineCounters {
@@ -137,9 +140,11 @@ class SwitchChannel {
   struct ConnectionState {
     std::uint32_t node;
     bool open;
-    const DataConnection* ends;  // null: never connected
+    DataConnection ends;  // of the last one that was open
   };
   std::vector<ConnectionState> connections() const;
+  // Of those that regions and requests name, the ones that were never connected.
+  std::size_t absent_nodes() const { return absent_.size(); }
 
  private:
   enum class State : std::uint8_t { kNew, kMoving, kDone };
@@ -165,6 +170,15 @@ class SwitchChannel {
   RequestStream& target(const Request& r);
   RequestStream* stream(StreamId id);
   Connection* find(std::uint32_t node);
+  static Time quiet_since(const Connection& connection, Time now);
+  // A node that was never connected.
+  struct Absent {
+    std::uint32_t node;
+    Time since;
+  };
+  void note_absent(std::vector<Absent>& noted, std::uint32_t node, Time now);
+  // REQUIRES: a region names it that is not denied, or a request that moves.
+  Time absent_since(std::uint32_t node) const;
   std::uint64_t at(std::size_t offset) const { return base_ + offset; }
   std::uint32_t moved(const Request& r);
 
@@ -209,7 +223,8 @@ class SwitchChannel {
   std::uint64_t base_;  // of the channel
   std::uint32_t entries_at_once_;
   RequestStream control_;
-  std::vector<std::unique_ptr<Connection>> connections_;
+  std::vector<std::unique_ptr<Connection>> connections_;  // one for each node that was ever connected
+  std::vector<Absent> absent_;                            // the others that regions and requests name
   std::vector<Region> regions_;
   std::uint64_t generation_ = 0;
   bool regions_current_ = false;        // as of the last probe

@@ -88,9 +88,9 @@ void SwitchEngine::forget_connection(Entry& entry, std::uint32_t to_node) {
   std::uint32_t place = 0;
   for (const auto& [node, open, ends] : entry.channel->connections()) {
     const std::uint32_t connection = place++;
-    if (node != to_node || ends == nullptr) continue;
-    forget(entry, {ends->host.gid, ends->host.qpn}, {SwitchChannel::Stream::kToPool, connection});
-    forget(entry, {ends->pool.gid, ends->pool.qpn}, {SwitchChannel::Stream::kToHost, connection});
+    if (node != to_node) continue;
+    forget(entry, {ends.host.gid, ends.host.qpn}, {SwitchChannel::Stream::kToPool, connection});
+    forget(entry, {ends.pool.gid, ends.pool.qpn}, {SwitchChannel::Stream::kToHost, connection});
   }
 }
 

@@ -161,8 +161,49 @@ class SwitchEngineTest : public testing::Test {
   void ack_from_pool(Psn psn) { EXPECT_TRUE(give(answer(pool, host, Opcode::kRcAcknowledge, psn, {}))); }
   void ack_from_host(Psn psn) { EXPECT_TRUE(give(answer(host, pool, Opcode::kRcAcknowledge, psn, {}))); }
 
+  // Time passes without probes, and the NIC answers what it is asked.
+  void pass(Duration time) {
+    for (const Time end = now + time; now < end;) {
+      now = std::min(end, std::max(now + Duration::microseconds(100), engine.next_deadline()));
+      engine.on_deadline(now, sink);
+      answer_nic();
+    }
+  }
+  void answer_nic() {
+    for (std::deque<Bytes> sent = std::exchange(sink.frames, {}); const Bytes& frame : sent) {
+      const Seen seen = take_apart(frame);
+      if (seen.to != Qpn(0x111)) {
+        sink.frames.push_back(frame);
+      } else if (seen.opcode == Opcode::kRcWriteOnly) {
+        ack(seen);
+      } else {
+        data(seen, line(tail));
+      }
+    }
+  }
+  // Both ends have made another connection.
+  void reconnect() {
+    host = end_of(1, host.qpn.value + 1, 0x100);
+    pool = end_of(2, pool.qpn.value + 1, 0x200);
+    EXPECT_TRUE(engine.connect(now, id, {.node = 7, .host = host, .pool = pool, .mtu = kMtu}));
+    sink.frames.clear();
+  }
+  // The next frame to this queue pair.
+  Seen next_to(Qpn qpn) {
+    for (int i = 0; i < 10'000; ++i) {
+      for (; !sink.frames.empty(); sink.frames.pop_front()) {
+        const Seen seen = take_apart(sink.frames.front());
+        if (seen.to == qpn) return seen;
+      }
+      pass(Duration::milliseconds(1));
+    }
+    ADD_FAILURE() << "nothing is sent there";
+    return {};
+  }
+
   // Attaches, takes the first heartbeat, and answers the first probe with this many requests.
-  Seen until_entries(std::uint64_t tail) {
+  Seen until_entries(std::uint64_t count) {
+    tail = count;
     data(next(Opcode::kRcReadRequest), Bytes(400));
     ack(next(Opcode::kRcWriteOnly));
     data(next(Opcode::kRcReadRequest), line(tail));
@@ -205,6 +246,7 @@ class SwitchEngineTest : public testing::Test {
 
   Time now;
   Sink sink;
+  std::uint64_t tail = 0;
   bool idle = true;
   InstanceLayout layout{.shape = {.entries = 64, .request_bytes = 8192, .response_bytes = 8192}, .channels = 1};
   ChannelLayout channel = layout.channel();
@@ -495,6 +537,24 @@ TEST_F(SwitchEngineTest, ARefusalOfTheMemoryNodeFailsTheRequestAndClosesTheConne
   EXPECT_FALSE(engine.channel(id)->connections()[0].open);
 }
 
+// The READ before it was carried out, and its response is lost.
+TEST_F(SwitchEngineTest, ARefusalBehindALostResponseIsARefusalAndTheReadBeginsAgainOverTheNextConnection) {
+  const Seen entries = until_entries(2);
+  Bytes ring;
+  put(ring, read_entry(1, 0, 8));
+  put(ring, read_entry(2, 64, 8, 8));
+  data(entries, ring);
+  next(Opcode::kRcReadRequest);
+  const Seen second = next(Opcode::kRcReadRequest);
+  const auto nak = wire::Aeth::nak(0, wire::NakCode::kRemoteAccessError).syndrome;
+  EXPECT_TRUE(give(answer(pool, host, Opcode::kRcAcknowledge, second.psn, {}, nak)));
+  EXPECT_EQ(engine.counters().denied, 1u);
+  EXPECT_FALSE(engine.channel(id)->connections()[0].open);
+  reconnect();
+  EXPECT_EQ(next_to(pool.qpn).reth, (Reth{kPool, kPoolKey, 8}));
+  EXPECT_EQ(engine.counters().failed, 1u);
+}
+
 TEST_F(SwitchEngineTest, PatienceDoesNotCountTimeInWhichTheSwitchWasStopped) {
   const Seen entries = until_entries(1);
   Bytes ring;
@@ -504,13 +564,74 @@ TEST_F(SwitchEngineTest, PatienceDoesNotCountTimeInWhichTheSwitchWasStopped) {
   const Duration patience = config().patience;
   now = now + patience;
   engine.on_deadline(now, sink);
+  EXPECT_EQ(engine.counters().failed, 0u);
   EXPECT_TRUE(engine.channel(id)->connections()[0].open);
-  for (const Time end = now + patience; now < end; now = now + Duration::milliseconds(100)) {
-    EXPECT_TRUE(engine.channel(id)->connections()[0].open);
-    engine.on_deadline(now, sink);
-  }
-  engine.on_deadline(now, sink);
+  pass(patience - Duration::milliseconds(100));
+  EXPECT_EQ(engine.counters().failed, 0u);
+  pass(Duration::milliseconds(200));
+  EXPECT_EQ(engine.counters().failed, 1u);
+}
+
+// A refusal that is lost is one: the node says nothing any more, and takes another connection.
+TEST_F(SwitchEngineTest, AConnectionWithoutAnAnswerIsClosedLongBeforeItsRequestsFail) {
+  const Seen entries = until_entries(1);
+  Bytes ring;
+  put(ring, read_entry(1, 0, 8));
+  data(entries, ring);
+  next(Opcode::kRcReadRequest);
+  pass(config().silence + Duration::milliseconds(200));
   EXPECT_FALSE(engine.channel(id)->connections()[0].open);
+  reconnect();
+  from_pool(next_to(pool.qpn).psn, bytes(8));
+  next_to(host.qpn);
+  EXPECT_EQ(engine.counters().failed, 0u);
+}
+
+TEST_F(SwitchEngineTest, ANodeThatTakesConnectionsAndAnswersNothingFailsItsRequestsAfterPatience) {
+  const Seen entries = until_entries(1);
+  Bytes ring;
+  put(ring, read_entry(1, 0, 8));
+  data(entries, ring);
+  next(Opcode::kRcReadRequest);
+  const Time begun = now;
+  while (engine.counters().failed == 0 && now - begun < config().patience * 3) {
+    pass(Duration::milliseconds(100));
+    if (!engine.channel(id)->connections()[0].open) reconnect();
+  }
+  EXPECT_EQ(engine.counters().failed, 1u);
+  EXPECT_GE(now - begun, config().patience);
+  EXPECT_LE(now - begun, config().patience + config().silence * 2);
+}
+
+TEST_F(SwitchEngineTest, NodesThatAreNotConnectedAreRememberedAsLongAsTheyAreNamed) {
+  until_entries(1);
+  for (std::uint32_t generation = 2; generation < 1000; ++generation) {
+    std::vector<Region> regions;
+    for (std::uint32_t i = 0; i < kMaxRegions; ++i) {
+      regions.push_back({.node = generation * 100 + i, .key = 1, .length = 1, .denied = i % 2 == 0});
+    }
+    ASSERT_TRUE(engine.set_regions(now, id, generation, regions));
+    ASSERT_EQ(engine.channel(id)->absent_nodes(), kMaxRegions / 2);
+  }
+  EXPECT_EQ(engine.channel(id)->connections().size(), 1u);
+}
+
+// The table is another one by then.
+TEST_F(SwitchEngineTest, ARequestToANodeThatNeverCameFailsAfterPatienceThoughItsRegionIsGone) {
+  EXPECT_TRUE(engine.set_regions(now, id, 1, {{.node = 8, .key = 1, .base = kPool, .length = 1 << 16}}));
+  const Time told = now;
+  const Seen entries = until_entries(1);
+  Bytes ring;
+  put(ring, read_entry(1, 0, 8));
+  data(entries, ring);
+  EXPECT_TRUE(engine.set_regions(now, id, 1, {}));
+  EXPECT_EQ(engine.channel(id)->absent_nodes(), 1u);
+  pass(config().patience - (now - told) - Duration::milliseconds(50));
+  EXPECT_EQ(engine.counters().failed, 0u);
+  pass(Duration::milliseconds(100));
+  EXPECT_EQ(engine.counters().failed, 1u);
+  EXPECT_TRUE(engine.set_regions(now, id, 1, {}));
+  EXPECT_EQ(engine.channel(id)->absent_nodes(), 0u);
 }
 
 TEST_F(SwitchEngineTest, WaitsForWhatTheLastEngineMayHaveLeftUnderWay) {
