@@ -857,6 +857,7 @@ void run_against(const Adversary& adversary) {
   config.max_flight = Duration::microseconds(400);
   config.leaves_within = Duration::microseconds(200);
   config.batch_size = 1 + static_cast<std::uint32_t>(adversary.seed % 5);
+  if (adversary.near && adversary.seed % 4 != 0) config.copied_a_turn = 16 << adversary.seed % 4;
   World w(options, {.entries = 16, .request_bytes = 256, .response_bytes = 320}, 1, config);
   w.near = adversary.near;
   RandomDriver<World> driver(w, adversary.seed, {.longest = adversary.seed % 3 == 0 ? 320u : 48u});
@@ -1085,6 +1086,93 @@ TEST(Cowbird, ManyReadsOfAPoolBesideTheEngineEachGetTheirBytesAndNoneOnceItIsGon
   }
 }
 
+// A pool beside the engine, and requests far longer than what is copied in one turn of the loop.
+struct LongRequests : World {
+  LongRequests()
+      : World({.mode = LocalMode::kImmediate}, {.entries = 16, .request_bytes = 65536, .response_bytes = 65536}, 1,
+              {.copied_a_turn = 1024}) {
+    near = true;
+    process = &start_engine();
+    std::ranges::copy(pattern(kPoolBytes, 3), pool().begin());
+  }
+  void turn() {
+    now = now + Duration::nanoseconds(100);
+    scheduler.run(now);
+    fabric.pump(now);
+  }
+  // Turns until so many bytes from `at` on are other ones than before.
+  std::size_t changed(const std::vector<std::uint8_t>& before) {
+    std::size_t n = 0;
+    while (n < before.size() && pool()[n] != before[n]) ++n;
+    return n;
+  }
+  EngineProcess* process;
+};
+
+TEST(Cowbird, OthersHaveTheirTurnWhileALongRequestOfAPoolBesideTheEngineIsMoved) {
+  constexpr std::uint32_t kBytes = 40'000;
+  LongRequests w;
+  const std::vector<std::uint8_t> before(w.pool().begin(), w.pool().begin() + kBytes);
+  std::vector<std::uint8_t> all(kBytes), last(8), source(kBytes);
+  for (std::size_t i = 0; i < kBytes; ++i) source[i] = static_cast<std::uint8_t>(before[i] + 1);
+  ASSERT_GT(w.channel().async_read(0, 0, all.data(), kBytes), 0);
+  ASSERT_GT(w.channel().async_write(0, source.data(), 0, kBytes), 0);
+  ASSERT_GT(w.channel().async_read(0, kBytes - 8, last.data(), 8), 0);
+  std::size_t turns = 0, done = 0, written = 0;
+  for (; done < 3 && turns < 100'000; ++turns) {
+    w.turn();
+    const std::size_t now_written = w.changed(before);
+    ASSERT_LE(now_written, written + 1024) << "in one turn";
+    written = now_written;
+    Completion out[4];
+    const std::size_t n = w.channel().collect(out);
+    for (std::size_t i = 0; i < n; ++i) EXPECT_EQ(out[i].status, Status::kOk);
+    done += n;
+  }
+  EXPECT_GE(turns, 2 * kBytes / 1024);
+  EXPECT_EQ(all, before);
+  EXPECT_TRUE(std::equal(source.begin(), source.end(), w.pool().begin()));
+  EXPECT_TRUE(std::equal(last.begin(), last.end(), source.end() - 8)) << "a read behind the write waits for all of it";
+}
+
+TEST(Cowbird, ManyShortRequestsOfAPoolBesideTheEngineLeaveTurnsToOthersToo) {
+  LongRequests w;
+  const std::vector<std::uint8_t> before(w.pool().begin(), w.pool().begin() + 8192);
+  for (std::size_t i = 0; i < 8; ++i) {
+    std::vector<std::uint8_t> source(1024);
+    for (std::size_t b = 0; b < 1024; ++b) source[b] = static_cast<std::uint8_t>(before[1024 * i + b] + 1);
+    ASSERT_GT(w.channel().async_write(0, source.data(), 1024 * i, 1024), 0);
+  }
+  std::size_t written = 0;
+  for (int turn = 0; turn < 1000 && written < before.size(); ++turn) {
+    w.turn();
+    const std::size_t now_written = w.changed(before);
+    ASSERT_LE(now_written, written + 1024);
+    written = now_written;
+  }
+  EXPECT_EQ(written, before.size());
+}
+
+TEST(Cowbird, ALongWriteWhosePoolIsTakenBackMayHaveHappenedAndALongReadIsDenied) {
+  constexpr std::uint32_t kBytes = 40'000;
+  for (const bool write : {false, true}) {
+    LongRequests w;
+    const std::vector<std::uint8_t> before(w.pool().begin(), w.pool().begin() + kBytes);
+    std::vector<std::uint8_t> bytes(kBytes);
+    for (std::size_t i = 0; i < kBytes; ++i) bytes[i] = static_cast<std::uint8_t>(before[i] + 1);
+    ASSERT_GT(write ? w.channel().async_write(0, bytes.data(), 0, kBytes)
+                    : w.channel().async_read(0, 0, bytes.data(), kBytes),
+              0);
+    for (int turn = 0; turn < (write ? 1000 : 15) && w.changed(before) < kBytes / 2; ++turn) w.turn();
+    ASSERT_EQ(w.process->engines[0]->under_way(), 1u);
+    w.process->near->clear();
+    const auto done = w.wait_for(1);
+    ASSERT_EQ(done.size(), 1u);
+    EXPECT_EQ(done[0].status, write ? Status::kUnknown : Status::kDenied);
+    EXPECT_LT(w.changed(before), kBytes);
+  }
+}
+
 TEST(Cowbird, ARegionThatWasRefusedIsNotAskedForAgain) {
   World w({.mode = LocalMode::kImmediate});
   w.add_region({.node = w.pool_node().value, .key = w.regions[0].key + 1, .base = kPoolBase, .length = 64});
@@ -1139,6 +1227,94 @@ TEST(Cowbird, ARegionThatIsNotExportedIsNotAskedForHoweverOftenTheRegionsChange)
   EXPECT_EQ(read(0), Status::kOk);
 }
 
+// An application changes its regions under a request that waits: the memory node is not asked for what they do not allow any more, so that it
+// refuses nothing that others could be made to suffer for.
+TEST(Cowbird, ARequestIsJudgedByTheRegionsAsTheyAreWhenItIsMoved) {
+  Exports exports;
+  World w({.mode = LocalMode::kImmediate}, {.entries = 16, .request_bytes = 1024, .response_bytes = 1024}, 1,
+          {.heartbeat = Duration::seconds(100), .exports = &exports});
+  w.slow = true;
+  const Region whole = w.regions[0];
+  exports.set({whole});
+  auto& process = w.start_engine();
+  ASSERT_TRUE(w.run_until([&] { return !process.slow->open().empty(); }));
+  process.slow->answer(1, remote::Status::kOk);
+  w.step(200);
+  std::uint8_t bytes[8] = {1};
+  ASSERT_GT(w.channel().async_read(0, World::kPoolBytes - 8, bytes, 8), 0);
+  w.step(200);
+  ASSERT_EQ(process.slow->open().size(), 1u);
+  ASSERT_GT(w.channel().async_write(0, bytes, World::kPoolBytes - 8, 8), 0);  // waits until the read is published
+  w.step(200);
+  Region shifted = whole;
+  shifted.base += 4096;
+  for (const std::uint64_t length : {whole.length - 4096, whole.length}) {  // inside of the export, and not
+    shifted.length = length;
+    shifted.write(w.bytes().data() + InstanceLayout::kRegions);
+    w.channel().set_regions_generation(length);
+    w.step(30'000);
+  }
+  process.slow->answer(1, remote::Status::kOk);
+  w.step(200);
+  process.slow->answer(1, remote::Status::kOk);
+  const auto done = w.wait_for(2);
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(done[1].status, Status::kDenied);
+  EXPECT_EQ(process.engines[0]->counters().refused, 0u);
+  EXPECT_FALSE(exports.denies(whole));
+}
+
+// An application names other nodes all the time, which nobody knows.
+TEST(Cowbird, TroublesOfNodesThatNoRegionNamesAreForgotten) {
+  World w({.mode = LocalMode::kImmediate}, {.entries = 64, .request_bytes = 1024, .response_bytes = 1024});
+  const Region good = w.regions[0];
+  w.regions.resize(kMaxRegions, good);
+  const Engine& engine = *w.start_engine().engines[0];
+  std::uint32_t node = 1000;
+  const auto rename = [&] {
+    for (std::size_t i = 0; i < kMaxRegions; ++i) {
+      Region region = good;
+      region.node = node++;
+      region.write(w.bytes().data() + InstanceLayout::kRegions + i * kRegionBytes);
+    }
+    w.channel().set_regions_generation(node);
+  };
+  rename();
+  std::uint8_t bytes[8] = {};
+  for (std::uint16_t i = 0; i < 64; ++i) ASSERT_GT(w.channel().async_read(i, 0, bytes, 8), 0);
+  w.step(2000);
+  EXPECT_EQ(engine.troubled_nodes(), 64u);
+  const Time begun = w.now;
+  for (int i = 0; i < 20; ++i) {
+    rename();
+    const Time before = w.now;
+    w.run_until([&] { return w.now - before > Duration::milliseconds(15); });
+    EXPECT_LE(engine.troubled_nodes(), 64u);
+  }
+  EXPECT_EQ(engine.troubled_nodes(), 0u);
+  for (const Completion& one : w.wait_for(16)) EXPECT_EQ(one.status, Status::kUnreachable);
+  EXPECT_LT(w.now - begun, EngineConfig{}.patience);
+}
+
+// The application does not take its errors: nothing can be published, and what waits for that is not looked at again and again.
+TEST(Cowbird, AChannelThatIsStuckCostsNothingAProbe) {
+  World w({.mode = LocalMode::kImmediate}, {.entries = 256, .request_bytes = 4096, .response_bytes = 4096});
+  w.regions.push_back({.node = 1, .key = 1, .base = 0, .length = 8});  // the engine does not know it
+  const Engine& engine = *w.start_engine().engines[0];
+  std::uint8_t bytes[8] = {};
+  for (std::size_t i = 0; i < kErrors + 1; ++i) ASSERT_GT(w.channel().async_read(1, 0, bytes, 8), 0);
+  ASSERT_GT(w.channel().async_read(0, 0, bytes, 8), 0);
+  for (int i = 0; i < 100; ++i) ASSERT_GT(w.channel().async_write(0, bytes, 0, 8), 0);
+  w.step(5000);
+  const EngineCounters before = engine.counters();
+  const Time begun = w.now;
+  w.run_until([&] { return w.now - begun > Duration::milliseconds(500); });
+  EXPECT_GT(engine.counters().probes, before.probes + 100);
+  EXPECT_GT(engine.counters().publications, before.publications) << "heartbeats";
+  EXPECT_EQ(engine.counters().looks, before.looks);
+  EXPECT_EQ(w.wait_for(kErrors + 102).size(), kErrors + 102);
+}
+
 TEST(Cowbird, ExportsDenyWhatIsNotAllInsideOneOfThem) {
   const Region whole{.node = 1, .key = 7, .base = 4096, .length = 1024};
   const auto part = [](std::uint32_t node, std::uint32_t key, std::uint64_t base, std::uint64_t length) {
@@ -1158,10 +1334,13 @@ TEST(Cowbird, ExportsDenyWhatIsNotAllInsideOneOfThem) {
   const auto before = exports.generation();
   exports.set({whole, part(1, 9, 0, 64)});
   EXPECT_EQ(exports.generation(), before) << "the same";
-  exports.refused({NodeId(2), remote::RegionKey(7), 0});
+  exports.refused({NodeId(2), remote::RegionKey(7), 0}, 1);
+  exports.refused({NodeId(1), remote::RegionKey(7), 4096}, 1025);
+  exports.refused({NodeId(1), remote::RegionKey(8), 4096}, 8);
+  EXPECT_FALSE(exports.denies(whole)) << "of what is not exported a refusal says nothing";
   EXPECT_FALSE(exports.denies(part(2, 7, 0, 1)));
   EXPECT_EQ(exports.generation(), before);
-  exports.refused({NodeId(1), remote::RegionKey(7), 4096});
+  exports.refused({NodeId(1), remote::RegionKey(7), 4096}, 8);
   EXPECT_TRUE(exports.denies(whole));
   EXPECT_NE(exports.generation(), before);
 }

@@ -21,7 +21,9 @@ constexpr std::uint32_t kMostFetched = 512;  // entries of one metadata READ
 // A slice of what comes from a near pool: reads, and bytes. Two of them stay in the first cache.
 constexpr std::size_t kMostCopied = 64;
 constexpr std::size_t kMostCopiedBytes = 8 << 10;
+constexpr Duration kNextTurn = Duration::nanoseconds(1);
 constexpr Duration kStop = Duration::milliseconds(500);  // no engine that runs is not seen for so long
+constexpr Duration kRegionsRest = Duration::milliseconds(10);
 
 // A node that is not known may become so: a new engine has to connect first.
 bool is_final(remote::Status status) {
@@ -47,6 +49,7 @@ EngineCounters& EngineCounters::operator+=(const EngineCounters& more) {
   publications += more.publications;
   response_writes += more.response_writes;
   waited += more.waited;
+  looks += more.looks;
   retries += more.retries;
   refused += more.refused;
   failed += more.failed;
@@ -76,7 +79,7 @@ Engine::Engine(remote::Scheduler& scheduler, remote::RemoteMemory& compute, Remo
       // Zero without being touched: most of large rings is never used.
       staging_(static_cast<std::uint8_t*>(
           std::calloc(std::size_t{layout.shape.request_bytes} + layout.shape.response_bytes, 1))) {
-  SLUICE_CHECK(config.batch_size > 0);
+  SLUICE_CHECK(config.batch_size > 0 && config.copied_a_turn >= 2 * kDataAlignment);
   if (!staging_) throw std::bad_alloc();
 }
 
@@ -160,16 +163,42 @@ Task<bool> Engine::read_regions(std::uint64_t generation) {
   std::vector<std::uint8_t> table(kMaxRegions * kRegionBytes);
   const auto status = co_await compute_.read(block_ + InstanceLayout::kRegions, table);
   if (status != remote::Status::kOk) co_return false;
-  regions_.clear();
+  const std::vector<Region> before = std::exchange(regions_, {});
   exports_generation_ = exports_generation();
   for (std::size_t i = 0; i < kMaxRegions; ++i) {
     Region& region = regions_.emplace_back(Region::parse(table.data() + i * kRegionBytes));
     region.denied = config_.exports != nullptr && config_.exports->denies(region);
   }
+  ++regions_read_;
+  regions_again_ = scheduler_.now() + kRegionsRest;
   find_near();
+  forget_troubles(before);
+  look_at_all_ = true;
+  set(to_move_);
   regions_generation_ = generation;
   regions_known_ = true;
   co_return true;
+}
+
+// What waits for one of them that the pool does not know has nothing to wait for.
+void Engine::forget_troubles(const std::vector<Region>& before) {
+  if (troubles_.empty()) return;
+  std::array<bool, kMaxRegions> gone{};
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const Trouble* const trouble = find_trouble(before[i].node);
+    gone[i] = before[i].node != regions_[i].node && trouble != nullptr && trouble->is_nobodys;
+  }
+  for (auto* const queue : {&writes_, &waiting_reads_}) {
+    std::erase_if(*queue, [&](std::uint64_t index) {
+      Request& r = request(index);
+      if (!gone[r.entry.region] || (r.state != State::kReady && r.state != State::kNew)) return false;
+      finish(r, out_of_reach(r));
+      return true;
+    });
+  }
+  std::erase_if(troubles_, [&](const Trouble& trouble) {
+    return std::ranges::none_of(regions_, [&](const Region& region) { return region.node == trouble.node; });
+  });
 }
 
 void Engine::find_near() {
@@ -208,7 +237,7 @@ Task<void> Engine::probe() {
     const auto tail = load_le<std::uint64_t>(line + IssuerLine::kTail);
     const auto generation = load_le<std::uint64_t>(line + IssuerLine::kRegionsGeneration);
     errors_.set_taken(load_le<std::uint64_t>(line + IssuerLine::kErrorsTaken));
-    if (!regions_known_ || generation != regions_generation_ || exports_generation() != exports_generation_) {
+    if (regions_are_old(generation) && scheduler_.now() >= regions_again_) {
       const bool known = co_await read_regions(generation);
       if (!known) continue;
     }
@@ -216,7 +245,7 @@ Task<void> Engine::probe() {
       broken_ = true;
       break;
     }
-    const std::uint64_t count = tail - fetched_;
+    const std::uint64_t count = regions_are_old(generation) ? 0 : tail - fetched_;
     const bool found = count != 0;
     ahead_ = std::clamp(std::max(count, ahead_ - ahead_ / 8), kLeastAhead, kMostAhead);
     if (found && !ahead.empty()) {
@@ -229,7 +258,8 @@ Task<void> Engine::probe() {
     } else if (scheduler_.now() - last_work > config_.awake) {
       interval = std::min(interval * 2, config_.probe_most);
     }
-    if (fetched_ != dispatched_ || has_finished() || scheduler_.now() >= std::min(retry_at_, next_heartbeat_)) signal();
+    if (asked_ != dispatched_ || scheduler_.now() >= retry_at_) set(to_move_);
+    if (has_finished() || scheduler_.now() >= next_heartbeat_) set(to_publish_);
     const Duration rest = std::max(begun + interval - scheduler_.now(), Duration{});
     if (found) {
       co_await scheduler_.sleep_for(rest);
@@ -268,7 +298,7 @@ bool Engine::accept(ByteView entries, Read when) {
   for (std::size_t i = 0; i < entries.size(); i += kEntryBytes) {
     const std::uint64_t index = fetched_;
     Request& r = request(index);
-    r = {.entry = Entry::parse(entries.data() + i)};
+    r = {.entry = Entry::parse(entries.data() + i), .judged_by = regions_read_};
     const bool write = r.entry.is_write();
     if (!follows(r.entry, sequence_[write], published_[write])) return false;
     const bool published = r.entry.sequence <= published_[write];
@@ -319,10 +349,15 @@ RemoteAddress Engine::target(const Entry& entry) const { return start_of(regions
 
 Task<void> Engine::move() {
   for (;;) {
+    if (std::exchange(turn_, scheduler_.now()) != scheduler_.now()) copied_ = 0;
     const bool moved = dispatch();
     if (moved) {
       set(to_publish_);
-      co_await scheduler_.yield();  // what is complete leaves first, and others have their turn
+      if (copied_ < config_.copied_a_turn) {
+        co_await scheduler_.yield();  // what is complete leaves first, and others have their turn
+      } else {
+        co_await scheduler_.sleep_for(kNextTurn);
+      }
     } else if (over()) {
       break;
     } else {
@@ -338,8 +373,11 @@ bool Engine::dispatch() {
   notice_stop();
   if (!near_is_known()) find_near();
   retry_at_ = Time::never();
+  looking_at_all_ = std::exchange(look_at_all_, false);
+  if (looking_at_all_ && !writes_.empty()) ++counters_.looks;
   bool moved = dispatch_new();
   moved = dispatch_writes() || moved;
+  looking_at_all_ = looking_at_all_ || look_at_all_;
   return dispatch_waiting_reads() || moved;
 }
 
@@ -374,10 +412,14 @@ bool Engine::dispatch_new() {
       submit_fetch(dispatched_);
     } else if (!unpublished_.empty() && read_must_wait(dispatched_)) {
       ++counters_.waited;
+      r.waits = true;
       waiting_reads_.push_back(dispatched_);
-    } else if (r.near != nullptr) {
+    } else if (r.near != nullptr && r.entry.length <= config_.copied_a_turn) {
       memory::copy_out(staged(r.entry), r.near, r.entry.length);
+      copied_ += r.entry.length;
       finish(r, Status::kOk);
+    } else if (moves_in_pieces(dispatched_)) {
+      continue;
     } else if (held(r)) {
       waiting_reads_.push_back(dispatched_);
     } else {
@@ -429,6 +471,7 @@ bool Engine::dispatch_writes() {
   if (writes_.empty()) return false;
   if (!may_write()) {
     retry_at_ = scheduler_.now();
+    look_at_all_ = look_at_all_ || looking_at_all_;
     return false;
   }
   return submit_unless(
@@ -444,13 +487,29 @@ bool Engine::submit_unless(std::vector<std::uint64_t>& queue, MustWait must_wait
   bool moved = false;
   for (std::size_t i = 0; i < queue.size();) {
     const std::uint64_t index = queue[i];
-    if (must_wait(index) || held(request(index))) {
+    Request& r = request(index);
+    if (r.waits && !looking_at_all_) {
+      ++i;
+      continue;
+    }
+    r.waits = must_wait(index);
+    if (r.waits || held(r)) {
+      ++i;
+      continue;
+    }
+    if (copied_ >= config_.copied_a_turn) {
+      look_at_all_ = true;
+      return true;
+    }
+    moved = true;
+    const bool in_pieces = moves_in_pieces(index);
+    if (in_pieces && r.entry.is_write()) {  // in its place until it is done: what overlaps it waits
       ++i;
       continue;
     }
     queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(i));
-    submit_move(index);
-    moved = true;
+    if (!in_pieces) submit_move(index);
+    look_at_all_ = look_at_all_ || r.state == State::kMoving;
   }
   return moved;
 }
@@ -461,11 +520,21 @@ void Engine::submit_fetch(std::uint64_t index) {
 
 void Engine::submit_move(std::uint64_t index) {
   Request& r = request(index);
+  // The application has changed its regions since, and the memory node would refuse what they do not allow any more.
+  if (std::exchange(r.judged_by, regions_read_) != regions_read_) {
+    if (const Status bad = judge(r.entry, layout_, regions_, longest_); bad != Status::kOk) {
+      if (bad != Status::kDenied) ++counters_.malformed;
+      return finish(r, r.status == Status::kOk ? bad : r.status);
+    }
+  }
   const RemoteAddress place = target(r.entry);
   if (near_ != nullptr) {
     const MutableBytes bytes(staged(r.entry), r.entry.length);
     const auto status = r.entry.is_write() ? near_->write_now(place, bytes) : near_->read_now(place, bytes);
-    if (status == remote::Status::kOk) return finish(r, Status::kOk);
+    if (status == remote::Status::kOk) {
+      copied_ += r.entry.length;
+      return finish(r, Status::kOk);
+    }
   }
   // A refusal costs the connection, and everybody on it a new one: once is enough.
   if (regions_[r.entry.region].denied) return finish(r, r.status == Status::kOk ? Status::kDenied : r.status);
@@ -473,6 +542,44 @@ void Engine::submit_move(std::uint64_t index) {
     return finish(r, out_of_reach(r));
   }
   submit(index, pool_, State::kMoving, r.entry.is_write() ? remote::OpKind::kWrite : remote::OpKind::kRead, place);
+}
+
+bool Engine::moves_in_pieces(std::uint64_t index) {
+  Request& r = request(index);
+  if (r.entry.length <= config_.copied_a_turn || near_ == nullptr) return false;
+  if (judge(r.entry, layout_, regions_, longest_) != Status::kOk) return false;
+  if (near_->place_of(target(r.entry), r.entry.length) == nullptr) return false;
+  r.state = State::kMoving;
+  ++in_flight_;
+  scheduler_.spawn(move_in_pieces(index));
+  return true;
+}
+
+// The regions may become others meanwhile; what has been begun goes on where it was begun. Near memory that is taken back is not touched any more.
+Task<void> Engine::move_in_pieces(std::uint64_t index) {
+  Request& r = request(index);
+  const bool write = r.entry.is_write();
+  const RemoteAddress place = target(r.entry);
+  std::size_t done = 0;
+  while (done != r.entry.length && !stopping_ && !broken_) {
+    co_await scheduler_.sleep_for(kNextTurn);
+    if (write && !may_write()) continue;
+    const std::size_t whole_words = config_.copied_a_turn - (place.address + done) % kDataAlignment;
+    const MutableBytes piece(staged(r.entry) + done, std::min(r.entry.length - done, whole_words));
+    if (write) r.status = Status::kUnknown;  // until all is there
+    const auto status = write ? near_->write_now(place + done, piece) : near_->read_now(place + done, piece);
+    if (status != remote::Status::kOk) break;
+    done += piece.size();
+  }
+  --in_flight_;
+  if (write) std::erase(writes_, index);
+  if (done == r.entry.length) {
+    finish(r, Status::kOk);
+  } else {
+    queue_again(index);
+  }
+  look_at_all_ = true;
+  signal();
 }
 
 void Engine::submit(std::uint64_t index, remote::RemoteMemory& memory, State state, remote::OpKind kind,
@@ -507,33 +614,35 @@ void Engine::completed(std::uint64_t index, const Operation& operation) {
   const bool answered = !fetching && (status == remote::Status::kOk || is_final(status));
   // (What was under way when another one failed says nothing.)
   if (answered && !troubles_.empty()) {
-    std::erase_if(troubles_, [node = node_of(r), now = scheduler_.now()](const Trouble& t) {
+    std::erase_if(troubles_, [node = operation.remote.node.value, now = scheduler_.now()](const Trouble& t) {
       return t.node == node && now >= t.retry_at;
     });
   }
   if (status == remote::Status::kOk) {
     if (fetching) {
       r.state = State::kReady;
+      look_at_all_ = true;
     } else {
       finish(r, r.status == Status::kUnknown ? Status::kOk : r.status);
     }
   } else if (is_final(status) && !fetching) {
     ++counters_.refused;
-    if (status == remote::Status::kAccessDenied) deny(r, operation.remote);
+    if (status == remote::Status::kAccessDenied) deny(r, operation);
     finish(r, r.status == Status::kOk ? Status::kDenied : r.status);
   } else {
-    try_again(index, status);
+    try_again(index, operation);
   }
   signal();
 }
 
-void Engine::deny(const Request& r, const RemoteAddress& place) {
+void Engine::deny(const Request& r, const Operation& operation) {
+  const RemoteAddress& place = operation.remote;
   Region& region = regions_[r.entry.region];  // which may be another one by now
   if (start_of(region).node == place.node && start_of(region).key == place.key) region.denied = true;
-  if (config_.exports != nullptr) config_.exports->refused(place);
+  if (config_.exports != nullptr) config_.exports->refused(place, operation.local.size());
 }
 
-void Engine::try_again(std::uint64_t index, remote::Status why) {
+void Engine::try_again(std::uint64_t index, const Operation& operation) {
   Request& r = request(index);
   ++counters_.retries;
   if (r.state == State::kFetching) {  // it still has its place in writes_
@@ -544,22 +653,28 @@ void Engine::try_again(std::uint64_t index, remote::Status why) {
   }
   notice_stop();
   const Time now = scheduler_.now();
-  const bool unknown = why == remote::Status::kUnknown;
+  const bool unknown = operation.status == remote::Status::kUnknown;
   if (unknown) certain_from_ = now + config_.max_flight;
-  Trouble* trouble = trouble_of(r);
-  if (trouble == nullptr) trouble = &troubles_.emplace_back(Trouble{node_of(r), now, now});
+  const std::uint32_t node = operation.remote.node.value;  // which its region may not name any more
+  Trouble* trouble = find_trouble(node);
+  if (trouble == nullptr) trouble = &troubles_.emplace_back(Trouble{node, now, now});
+  trouble->is_nobodys = operation.status == remote::Status::kNodeUnknown;
   trouble->retry_at = std::max(trouble->retry_at, now + (unknown ? config_.max_flight : config_.retry));
   if (r.entry.is_write() && unknown) r.status = Status::kUnknown;
   if (stopping_) {  // the next engine does it
     r.state = State::kNew;
     return;
   }
-  if (gave_up(*trouble)) return finish(r, out_of_reach(r));
-  // In its old place: what overlaps it and comes later waits for it again.
+  if (gave_up(*trouble) || (trouble->is_nobodys && node != node_of(r))) return finish(r, out_of_reach(r));
+  queue_again(index);
+  retry_at_ = std::min(retry_at_, trouble->retry_at);
+}
+
+void Engine::queue_again(std::uint64_t index) {
+  Request& r = request(index);
   auto& queue = r.entry.is_write() ? writes_ : waiting_reads_;
   r.state = r.entry.is_write() ? State::kReady : State::kNew;
   queue.insert(std::lower_bound(queue.begin(), queue.end(), index), index);
-  retry_at_ = std::min(retry_at_, trouble->retry_at);
 }
 
 Task<void> Engine::fetch_again(std::uint64_t index) {
@@ -642,8 +757,10 @@ void Engine::submit_rest(Publication& publication) {
 
 void Engine::confirm() {
   const Publication& first = publication(first_publication_++);
+  if (reads_confirmed_ == first.reads && confirmed_ == first.retired) return;  // a heartbeat
   reads_confirmed_ = first.reads;
   confirmed_ = first.retired;
+  look_at_all_ = true;
   set(to_move_);  // writes may have waited for these reads
 }
 

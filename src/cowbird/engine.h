@@ -8,13 +8,15 @@
 // Batches:    what is complete goes into one publication: response data in as few WRITEs as the ring allows, then one WRITE of the progress
 //             line. Nothing ever waits for a batch to fill. On an ordered compute node kMostPublications are under way at once, on others
 //             one; reads are moved meanwhile. None follows one that has failed, or that tells of errors, before that one has ended.
-// Limits:     kMostAtOnce requests are looked at at once, whatever the ring holds: what must wait for what costs the product of two of them.
+// Limits:     kMostAtOnce requests are looked at at once, whatever the ring holds: what must wait for what costs the product of two of them, each time that
+//             something of theirs has come to an end. Regions are read again every 10 ms at most, however often they change.
 // Probes:     every `probe_least` while there is something to do and for `awake` after it, then ever rarer, down to every `probe_most`. While awake, of
 //             an ordered compute node that is not mapped, the READ of the issuer line is followed at once by one of the next entries.
 // Near:       what of the pool is memory of the engine's own process (remote/mapped.h) is read and written on the spot, a slice of the new entries at
-//             a time: while one is copied, the next is on its way from memory, and what has been copied leaves.
+//             a time: while one is copied, the next is on its way from memory, and what has been copied leaves. Whatever else the loop does has its turn
+//             after `copied_a_turn`, also amid a longer request.
 // Denied:     a region that contradicts what its memory node exports is not asked for (exports.h), nor is one that the node has refused, until the
-//             application changes its regions, or with exports known until those change.
+//             application changes its regions, or with exports known until those change. A request is judged by the regions as they are when it is moved.
 // Errors:     of a memory node: its requests are tried again until it has been out of reach for `patience`, then reported to the issuer, and
 //             later ones at once; those to other nodes go on, the next kMostAtOnce of them. Of the compute node: tried again for ever.
 // Late work:  an engine beside the rings ends before others get them. One elsewhere may be shut out unawares, stopped or cut off: a WRITE to the pool leaves
@@ -48,7 +50,8 @@ struct EngineConfig {
   Duration probe_least = Duration::microseconds(2);
   Duration probe_most = Duration::milliseconds(1);
   Duration awake = Duration::milliseconds(20);
-  std::uint32_t batch_size = 256;  // reads in one publication at most; 1: each by itself
+  std::uint32_t batch_size = 256;          // reads in one publication at most; 1: each by itself
+  std::size_t copied_a_turn = 128 << 10;  // near bytes; then whatever else the loop does has its turn
   Duration heartbeat = Duration::milliseconds(50);
   Duration retry = Duration::milliseconds(1);  // after an operation that did not happen
   // An operation of a lost connection may still take effect for so long. Nothing is repeated sooner: a late WRITE would undo a newer one.
@@ -66,6 +69,7 @@ struct EngineCounters {
   std::uint64_t publications = 0;
   std::uint64_t response_writes = 0;  // WRITEs of response data
   std::uint64_t waited = 0;           // requests that had to wait for one that they overlap
+  std::uint64_t looks = 0;            // at all writes that wait, whether they still must
   std::uint64_t retries = 0;
   std::uint64_t refused = 0;    // by a memory node that was asked
   std::uint64_t failed = 0;     // reported to the issuer as failed
@@ -94,6 +98,8 @@ class Engine {
   bool broken() const { return broken_; }
   const EngineCounters& counters() const { return counters_; }
   std::uint64_t under_way() const { return fetched_ - retired_; }
+  // Memory nodes to which the last operation did not come through.
+  std::size_t troubled_nodes() const { return troubles_.size(); }
 
  private:
   static constexpr std::uint64_t kLeastAhead = 2;
@@ -111,6 +117,8 @@ class Engine {
     const std::uint8_t* near = nullptr;  // where what a new read asks for is in this process; null: elsewhere
     State state = State::kNew;
     Status status = Status::kOk;
+    bool waits = false;          // for one that it overlaps, as last looked
+    std::uint32_t judged_by = 0;  // the reading of the regions
   };
   // Of a request, to a memory that is not near.
   struct Move {
@@ -123,7 +131,8 @@ class Engine {
   struct Trouble {
     std::uint32_t node;
     Time since;
-    Time retry_at;  // nothing is moved there before
+    Time retry_at;              // nothing is moved there before
+    bool is_nobodys = false;    // the pool does not know it
   };
   // Its operations are submitted in order, progress last; on an ordered compute node all at once, on others data first, then one after the other.
   struct Publication {
@@ -157,8 +166,13 @@ class Engine {
   remote::Task<bool> read_block(std::size_t offset, MutableBytes into);
   remote::Task<bool> read_regions(std::uint64_t generation);
   std::uint64_t exports_generation() const { return config_.exports == nullptr ? 0 : config_.exports->generation(); }
-  // Its memory node has refused what was asked for there.
-  void deny(const Request& r, const remote::RemoteAddress& place);
+  bool regions_are_old(std::uint64_t generation) const {
+    return !regions_known_ || generation != regions_generation_ || exports_generation() != exports_generation_;
+  }
+  // What was said of nodes that no region names any more. `before`: the regions until now.
+  void forget_troubles(const std::vector<Region>& before);
+  // Its memory node has refused the operation.
+  void deny(const Request& r, const remote::Operation& operation);
   void find_near();
   bool near_is_known() const { return near_ == nullptr || near_->generation() == near_generation_; }
   // Where the next entries go when they are read, so many at most; not beyond the ring's end.
@@ -189,7 +203,7 @@ class Engine {
   bool dispatch_new();
   bool dispatch_writes();
   bool dispatch_waiting_reads();
-  // Moves what of a queue need not wait, in order. True: something.
+  // Moves what of a queue need not wait, in order. True: something, or that there is more to look at in the next turn.
   template <class MustWait>
   bool submit_unless(std::vector<std::uint64_t>& queue, MustWait must_wait);
   // Whether one of `writes`, by index, is earlier than the request, not done, and overlaps it.
@@ -212,12 +226,18 @@ class Engine {
   void submit(std::uint64_t index, remote::RemoteMemory& memory, State state, remote::OpKind kind,
               const remote::RemoteAddress& place);
   static void on_complete(remote::Operation& operation);
+  // False: it is not near, or not so long that others would wait for it too long; otherwise it is moved a piece a turn.
+  bool moves_in_pieces(std::uint64_t index);
+  remote::Task<void> move_in_pieces(std::uint64_t index);
   void completed(std::uint64_t index, const remote::Operation& operation);
-  void try_again(std::uint64_t index, remote::Status why);
+  void try_again(std::uint64_t index, const remote::Operation& operation);
+  // In its old place: what overlaps it and comes later waits for it again.
+  void queue_again(std::uint64_t index);
   remote::Task<void> fetch_again(std::uint64_t index);
   void finish(Request& r, Status status) {
     r.state = State::kDone;
     r.status = status;
+    look_at_all_ = true;
     ++(r.entry.is_write() ? counters_.writes : counters_.reads);
     if (status == Status::kOk) return;
     ++counters_.failed;
@@ -296,6 +316,8 @@ class Engine {
   std::uint64_t near_generation_ = 0;              // of near_, when that was found
   std::uint64_t regions_generation_ = 0;
   std::uint64_t exports_generation_ = 0;  // when the regions were last compared with them
+  std::uint32_t regions_read_ = 0;        // times
+  Time regions_again_;                    // when they may be read again
   bool regions_known_ = false;
 
   std::vector<Request> requests_;      // by index
@@ -313,7 +335,11 @@ class Engine {
   std::deque<std::uint64_t> unpublished_;  // writes, by index
   std::vector<std::uint64_t> writes_;      // not yet submitted to the pool, by index
   std::vector<std::uint64_t> waiting_reads_;
-  std::vector<Trouble> troubles_;
+  bool look_at_all_ = false;     // what waited for another need not wait any more, perhaps
+  bool looking_at_all_ = false;  // in this dispatch()
+  std::size_t copied_ = 0;       // near bytes in this turn of the loop, about
+  Time turn_;
+  std::vector<Trouble> troubles_;  // of nodes that regions name, and a few more until these are read again
   Time looked_;                    // when the last look at the rings that came through was begun
   Time seen_;                      // when this engine was last seen to run
   Time certain_from_;              // until then, what has ended without an answer may take effect

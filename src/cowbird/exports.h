@@ -25,24 +25,28 @@ class Exports {
     refused_.clear();
     ++generation_;
   }
-  // A memory node has refused an operation there.
-  void refused(const remote::RemoteAddress& place) {
-    if (!is_known(place.node.value) || is_refused(place.node.value, place.key.value)) return;
-    refused_.push_back({.node = place.node.value, .key = place.key.value});
+  // A memory node has refused an operation on so many bytes. That says something of the export that they lie in, and nothing if they lie in none.
+  void refused(const remote::RemoteAddress& place, std::uint64_t length) {
+    const Region asked{.node = place.node.value, .key = place.key.value, .base = place.address, .length = length};
+    if (!is_exported(asked) || is_refused(asked.node, asked.key)) return;
+    refused_.push_back(asked);
     ++generation_;
   }
   // Another number when denies() may say something else.
   std::uint64_t generation() const { return generation_; }
   bool denies(const Region& region) const {
     if (is_refused(region.node, region.key)) return true;
-    const auto holds = [&](const Region& one) {
-      return one.node == region.node && one.key == region.key && region.base >= one.base &&
-             region.length <= one.length && region.base - one.base <= one.length - region.length;
-    };
-    return is_known(region.node) && std::ranges::none_of(all_, holds);
+    return is_known(region.node) && !is_exported(region);
   }
 
  private:
+  // All of it, by one of them.
+  bool is_exported(const Region& region) const {
+    return std::ranges::any_of(all_, [&](const Region& one) {
+      return one.node == region.node && one.key == region.key && region.base >= one.base &&
+             region.length <= one.length && region.base - one.base <= one.length - region.length;
+    });
+  }
   bool is_known(std::uint32_t node) const {
     return std::ranges::any_of(all_, [&](const Region& r) { return r.node == node; });
   }

@@ -486,6 +486,34 @@ class InTheSwitch(unittest.TestCase):
             self.assertEqual(stays.read(0), 0)
             stays.close()
 
+    def test_one_that_changes_its_regions_all_the_time_costs_nobody_anything(self):
+        with self.rack() as rack:
+            self.start_host(rack)
+            rings = Rings(rack)
+            enough = threading.Event()
+
+            def spoil():
+                node = 1000
+                while not enough.is_set():
+                    for region in range(64):
+                        struct.pack_into("<IIQQQ", rings.block, 64 + 32 * region, node + region, 1, 0, 8, 1)
+                    node += 64
+                    rings.change(max(rings.generation, 64) + 1)
+                    time.sleep(0.001)
+
+            spoiler = threading.Thread(target=spoil, daemon=True)
+            spoiler.start()
+            time.sleep(5)
+            out, err = rack.app().communicate(timeout=2 * PATIENCE)
+            self.assertIn("5000 operations, 0 wrong, 0 failed", out + err)
+            enough.set()
+            spoiler.join(PATIENCE)
+            rings.close()
+            begun = time.monotonic()
+            while self.counters(rack)["channels"] and time.monotonic() - begun < 10:
+                time.sleep(0.05)
+            self.assertLess(time.monotonic() - begun, 3, "what it has made the host say was said before its farewell")
+
     def test_what_the_switch_does_not_move_at_once_is_named(self):
         with self.rack() as rack:
             self.start_host(rack)

@@ -29,22 +29,25 @@ constexpr std::uint32_t kControlMtu = 4096;
 constexpr Duration kLook = Duration::milliseconds(1);  // at what applications have changed
 constexpr Duration kRenewal = Duration::milliseconds(500);
 constexpr Duration kRetry = Duration::milliseconds(200);
+constexpr Duration kRegionsRest = Duration::milliseconds(10);  // until a channel's regions are told of again: an application changes them as it likes
 constexpr const char* kPath = "/v1/cowbird";
 
 }  // namespace
 
-// Asks the switch, one question after the other, in a thread of its own; answers come back in the loop's.
+// Asks the switch, one question after the other, in a thread of its own; answers come back in the loop's. Farewells come before all else, and what was
+// to be said of a channel before its own is not said: however much an application has made us ask, it is let go of at once.
 class CowbirdOffload::Desk {
  public:
   using Done = std::function<void(Time, Result<json>)>;
 
   Desk(HttpAddress address, Endpoint& endpoint)
       : address_(std::move(address)), endpoint_(endpoint), loop_(endpoint.loop()), thread_([this] { work(); }) {}
-  // What has been asked is asked still, its answers go nowhere; to the first that fails: the switch forgets whom it does not hear.
+  // Farewells are said still, to the first that fails: the switch forgets whom it does not hear.
   ~Desk() {
     {
       const std::scoped_lock lock(mutex_);
       stopping_ = true;
+      std::erase_if(questions_, [](const Question& question) { return !question.farewell; });
     }
     changed_.notify_one();
     thread_.join();
@@ -55,16 +58,33 @@ class CowbirdOffload::Desk {
     wish["owner"] = endpoint_.node().description.name;
     wish["incarnation"] = endpoint_.node().incarnation;
     const std::scoped_lock lock(mutex_);
-    questions_.push_back({std::move(wish), std::move(done)});
+    questions_.push_back({.wish = std::move(wish), .done = std::move(done)});
     changed_.notify_one();
     return ++asked_;
   }
   void tell(json wish) { ask(std::move(wish), {}); }
+  // The switch lets go of the channel.
+  void detach(std::uint32_t id) {
+    if (id == 0) return;
+    forget(id);
+    json wish{
+        {"do", "detach"}, {"id", id}, {"owner", endpoint_.node().description.name}, {"incarnation", endpoint_.node().incarnation}};
+    const std::scoped_lock lock(mutex_);
+    const auto others = std::ranges::find_if(questions_, [](const Question& question) { return !question.farewell; });
+    questions_.insert(others, {.wish = std::move(wish), .farewell = true});
+    changed_.notify_one();
+  }
+  // Nothing more is asked of the channel.
+  void forget(std::uint32_t id) {
+    const std::scoped_lock lock(mutex_);
+    std::erase_if(questions_, [id](const Question& question) { return question.wish.value("id", 0u) == id; });
+  }
 
  private:
   struct Question {
-    json wish;
-    Done done;
+    json wish{};
+    Done done{};
+    bool farewell = false;
   };
 
   void work() {
@@ -108,11 +128,12 @@ class CowbirdOffload::Channel {
   enum class Reset : std::uint8_t { kTell, kForget };
   // No queue pair is left, and the switch is told so unless it has forgotten anyway.
   void reset(Time now, Reset how) {
-    if (id_ != 0 && how == Reset::kTell) owner_.desk_->tell({{"do", "detach"}, {"id", id_}});
+    if (id_ != 0) how == Reset::kTell ? owner_.desk_->detach(id_) : owner_.desk_->forget(id_);
     id_ = 0;
     std::exchange(lanes_, {}).clear();  // their links say that they are down, and find no lane any more
     drop_control();
     told_generation_.reset();
+    telling_ = false;
     retry_at_ = now + kRetry;
     regions_at_ = Time();
   }
@@ -152,6 +173,7 @@ class CowbirdOffload::Channel {
   bool broken_ = false;
   Time retry_at_;
   std::optional<std::uint64_t> told_generation_;
+  bool telling_ = false;                 // the switch has not answered yet
   Time regions_at_;                      // when the switch may be told again
   std::map<std::uint32_t, Lane> lanes_;  // by memory node
 };
@@ -222,7 +244,9 @@ void CowbirdOffload::Channel::look(Time now, const std::shared_ptr<Block>& block
     if (!attaching_ && now >= retry_at_) attach(now, block);
     return;
   }
-  if (const auto generation = block->generation(index_); generation != told_generation_ && now >= regions_at_) {
+  // However often they change meanwhile, only the newest are told of once it has answered.
+  if (const auto generation = block->generation(index_);
+      generation != told_generation_ && !telling_ && now >= regions_at_) {
     tell_regions(now, block, generation);
   }
   for (auto& [node, lane] : lanes_) {
@@ -262,7 +286,7 @@ void CowbirdOffload::Channel::attach(Time now, const std::shared_ptr<Block>& blo
                     [this, owner = &owner_, weak = std::weak_ptr(block)](Time t, const Result<json>& answer) {
                       if (const auto alive = weak.lock()) return on_attached(t, answer);
                       // The application has gone meanwhile.
-                      if (answer) owner->desk_->tell({{"do", "detach"}, {"id", answer->value("id", 0u)}});
+                      if (answer) owner->desk_->detach(answer->value("id", 0u));
                     });
 }
 
@@ -279,7 +303,7 @@ void CowbirdOffload::Channel::on_attached(Time now, const Result<json>& answer) 
   }
   owner_.complained_ = false;
   if (control_ == nullptr) {  // the switch was another one meanwhile
-    return owner_.desk_->tell({{"do", "detach"}, {"id", answer->at("id")}});
+    return owner_.desk_->detach(answer->at("id").get<std::uint32_t>());
   }
   const auto engine = parse_end(answer->at("engine"));
   if (!engine) return drop_control();
@@ -321,9 +345,13 @@ void CowbirdOffload::Channel::tell_regions(Time now, const std::shared_ptr<Block
                        {"denied", region.denied}});
   }
   told_generation_ = generation;
+  telling_ = true;
+  regions_at_ = now + kRegionsRest;
   owner_.desk_->ask({{"do", "regions"}, {"id", id_}, {"generation", generation}, {"regions", std::move(regions)}},
-                    [this, weak = std::weak_ptr(block)](Time t, const Result<json>& answer) {
-                      if (answer || weak.expired()) return;
+                    [this, id = id_, weak = std::weak_ptr(block)](Time t, const Result<json>& answer) {
+                      if (weak.expired() || id != id_) return;
+                      telling_ = false;
+                      if (answer) return;
                       told_generation_.reset();
                       regions_at_ = t + kRetry;
                     });
@@ -457,7 +485,7 @@ void CowbirdOffload::detach_strays(const json& channels) {
   }
   for (const json& channel : channels) {
     const auto id = channel.value("id", 0u);
-    if (!ours.contains(id)) desk_->tell({{"do", "detach"}, {"id", id}});
+    if (!ours.contains(id)) desk_->detach(id);
   }
 }
 
