@@ -3,11 +3,12 @@
 // Life:       Channel(block) -> async_read/async_write return ids -> collect() copies what has arrived to its destinations and says which
 //             requests are complete; or advance() does so, and poll groups (poll_group.h) pick from what is complete.
 // Order:      requests of one type complete in the order of issue. A read sees every earlier write of this channel that it overlaps.
-// Cost:       no system call, no lock, no read-modify-write; plain stores and two release stores a request (free on x86).
+// Cost:       no system call, no lock, no read-modify-write; plain stores and three release stores a request (free on x86).
 // Units:      bytes.
 // Errors:     a refused call returns its Status negated, and nothing has been issued; what befalls a request later is in its Completion.
 // Threads:    one owner a channel. The block is shared with an engine.
-// Limits:     a request's length: its data ring. Requests under way: shape.entries, or what the data rings hold.
+// Limits:     a request's length: its data ring. Requests under way: shape.entries, or what the data rings hold. Requests of a type in its life: what ids have
+//             room for (request_id.h); then its ring is full for ever.
 // Source:     Cowbird §4.1 (Table 2), §4.3.
 #pragma once
 

@@ -10,6 +10,8 @@ namespace channel_detail {
 
 inline constexpr std::uint64_t kOwned = 16;           // entries: eight lines
 inline constexpr std::size_t kLookAhead = 4 * kLine;  // bytes of responses
+// An id has no room for more. Looked at only when the ring may be full, so a ring earlier.
+inline constexpr std::uint64_t kLastSequence = RequestId::kMostSequence - kMostInstanceEntries;
 
 }  // namespace channel_detail
 
@@ -65,6 +67,7 @@ bool BasicChannel<Words>::has_room(RwType type) {
   // Requests that are complete but not yet taken still need their place here.
   if (issued_[write] - done_[write] >= layout_.shape.entries) return false;
   if (tail_ - head_ < layout_.shape.entries) return true;
+  if (issued_[write] >= channel_detail::kLastSequence) return false;
   head_ = words_.load(ChannelLayout::kProgress + ProgressLine::kHead);
   return tail_ - head_ < layout_.shape.entries;
 }
@@ -93,8 +96,9 @@ template <class Words>
   if (tail_ % channel_detail::kOwned == 0) own_next();
   words_.store(at, entry.req_addr);
   words_.store(at + 8, entry.resp_addr);
-  words_.store(at + 24, entry.sequence);
+  // Who reads it before the tail knows by its sequence that it is not whole, and by its type whose sequence stands there.
   words_.publish(at + 16, entry.type_word());
+  words_.publish(at + 24, entry.sequence);
   words_.publish(ChannelLayout::kIssuer + IssuerLine::kTail, ++tail_);
 }
 

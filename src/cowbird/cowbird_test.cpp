@@ -8,6 +8,7 @@
 #include "base/effort_test.h"
 #include "base/rng.h"
 #include "cowbird/channel.h"
+#include "cowbird/channel_impl.h"
 #include "cowbird/engine.h"
 #include "cowbird/error_log.h"
 #include "cowbird/exports.h"
@@ -383,6 +384,131 @@ TEST(Cowbird, EntriesThatWereReadBeforeTheirTailAreReadAgain) {
   }
   EXPECT_GE(process.overtaking->overtaken, 39u);
   EXPECT_GE(process.engines[0]->counters().fetches, 39u);
+}
+
+// Keeps the ring of entries as it stood when so many stores to it had been done.
+struct RingImage {
+  MutableBytes ring;
+  std::size_t stores = 0;  // still to come; 0: none are counted
+  std::vector<std::uint8_t> bytes{};
+
+  void stored() {
+    if (stores != 0 && --stores == 0) bytes.assign(ring.begin(), ring.end());
+  }
+};
+
+class WatchedWords : public PlainWords {
+ public:
+  WatchedWords(std::uint8_t* block, RingImage& image) : PlainWords(block), block_(block), image_(&image) {}
+  void store(std::size_t at, std::uint64_t value) {
+    PlainWords::store(at, value);
+    if (block_ + at >= image_->ring.data() && block_ + at < image_->ring.data() + image_->ring.size()) image_->stored();
+  }
+  void publish(std::size_t at, std::uint64_t value) { store(at, value); }
+
+ private:
+  std::uint8_t* block_;
+  RingImage* image_;
+};
+
+// A compute node whose NIC reads entries before the tail that it was asked for first: once, as the image has them.
+class Torn final : public remote::RemoteMemory {
+ public:
+  Torn(remote::RemoteMemory& under, std::uint64_t at, RingImage& image)
+      : RemoteMemory(under.scheduler()), under_(under), at_(at), image_(image) {}
+  remote::Capabilities capabilities() const override { return under_.capabilities(); }
+  void submit(remote::Operation& operation) override {
+    const std::uint64_t from = operation.remote.address - at_;
+    if (operation.kind != remote::OpKind::kRead || from >= image_.ring.size() || image_.bytes.empty())
+      return under_.submit(operation);
+    const std::vector<std::uint8_t> bytes = std::exchange(image_.bytes, {});
+    std::ranges::copy(ByteView(bytes).subspan(from, operation.local.size()), operation.local.begin());
+    complete(operation, remote::Status::kOk);
+  }
+
+ private:
+  remote::RemoteMemory& under_;
+  std::uint64_t at_;
+  RingImage& image_;
+};
+
+TEST(Cowbird, AnEntryOfWhichOnlyTheFirstStoresAreSeenIsReadAgain) {
+  for (const RwType last_lap : {RwType::kRead, RwType::kWrite}) {
+    for (std::size_t stores = 1; stores <= 4; ++stores) {
+      remote::Scheduler scheduler;
+      const InstanceLayout layout{.shape = {.entries = 8, .request_bytes = 512, .response_bytes = 512}};
+      std::vector<std::uint64_t> words(layout.bytes() / 8);
+      const MutableBytes block(reinterpret_cast<std::uint8_t*>(words.data()), layout.bytes());
+      layout.write(block.data());
+      std::vector<std::uint8_t> held = pattern(4096, 7);
+      remote::MappedMemory far(scheduler), rings(scheduler);
+      far.add({NodeId(7), remote::RegionKey(9), kPoolBase}, held);
+      rings.add({NodeId(0), remote::RegionKey(1), kBlockBase}, block);
+      const std::vector<Region> regions{{.node = 7, .key = 9, .base = kPoolBase, .length = held.size()}};
+      regions[0].write(block.data() + InstanceLayout::kRegions);
+      const std::size_t ring = layout.channel_at(0) + ChannelLayout::kMetadata;
+      RingImage image{.ring = block.subspan(ring, layout.shape.entries * kEntryBytes)};
+      Torn compute(rings, kBlockBase + ring, image);
+      BasicChannel<WatchedWords> channel(WatchedWords(block.data() + layout.channel_at(0), image), layout.channel(),
+                                         regions);
+      Engine engine(scheduler, compute, {NodeId(0), remote::RegionKey(1), kBlockBase}, layout, 0, far, {});
+      scheduler.spawn(engine.run());
+      Time now;
+      Completion done[8];
+      std::uint8_t small[8] = {}, into[64] = {};
+      const auto finish = [&] {
+        for (int i = 0; i < 2000; ++i) {
+          now = now + Duration::microseconds(1);
+          scheduler.run(now);
+          if (channel.collect(done) != 0) return done[0].status;
+        }
+        return Status::kEngineAbsent;
+      };
+      for (int i = 0; i < 8; ++i) {
+        const auto id =
+            last_lap == RwType::kRead ? channel.async_read(0, 0, small, 8) : channel.async_write(0, small, 0, 8);
+        ASSERT_GT(id, 0);
+        ASSERT_EQ(finish(), Status::kOk);
+      }
+      image.stores = stores;
+      ASSERT_GT(channel.async_read(0, 100, into, 64), 0);
+      ASSERT_FALSE(image.bytes.empty());
+      EXPECT_EQ(finish(), Status::kOk);
+      EXPECT_TRUE(image.bytes.empty());
+      EXPECT_TRUE(std::equal(into, into + 64, held.begin() + 100)) << stores << " stores";
+      EXPECT_FALSE(engine.broken());
+      engine.stop();
+      while (scheduler.live() != 0) scheduler.run(now = now + Duration::milliseconds(1));
+    }
+  }
+}
+
+// As many requests as an id can name: the ring is said to be full rather than two be called the same.
+TEST(Cowbird, IssuesNoRequestThatAnIdCannotName) {
+  const ChannelLayout layout({.entries = 16, .request_bytes = 1024, .response_bytes = 1024});
+  std::vector<std::uint64_t> words(layout.bytes / 8);
+  const MutableBytes block(reinterpret_cast<std::uint8_t*>(words.data()), layout.bytes);
+  const std::uint64_t first = RequestId::kMostSequence - kMostInstanceEntries - 20;
+  store_le(block.data() + ChannelLayout::kProgress + ProgressLine::kReads, first);
+  const std::vector<Region> regions{{.node = 1, .key = 1, .base = 0, .length = 64}};
+  Channel channel(block, layout, regions);
+  std::uint8_t bytes[8];
+  std::uint64_t issued = 0;
+  for (std::uint64_t done = first; issued < 1000; ++issued, ++done) {
+    const auto id = channel.async_read(0, 0, bytes, 8);
+    if (id < 0) {
+      EXPECT_EQ(id, -static_cast<std::int64_t>(Status::kMetadataFull));
+      break;
+    }
+    ASSERT_EQ(RequestId(id).sequence(), done + 1);
+    ASSERT_EQ(RequestId(id).region(), 0u);
+    store_le(block.data() + ChannelLayout::kProgress + ProgressLine::kReads, done + 1);
+    store_le(block.data() + ChannelLayout::kProgress + ProgressLine::kHead, issued + 1);
+    channel.advance();
+  }
+  EXPECT_GE(issued, 20u);
+  EXPECT_LE(issued, 20u + 16u);
+  EXPECT_GT(channel.async_write(0, bytes, 0, 8), 0) << "of the other type";
 }
 
 TEST(Cowbird, AnEngineThatAdoptsDoesNotTakeAnEntryOfTheLastLapForAnother) {

@@ -349,7 +349,7 @@ RemoteAddress Engine::target(const Entry& entry) const { return start_of(regions
 
 Task<void> Engine::move() {
   for (;;) {
-    if (std::exchange(turn_, scheduler_.now()) != scheduler_.now()) copied_ = 0;
+    notice_turn();
     const bool moved = dispatch();
     if (moved) {
       set(to_publish_);
@@ -418,9 +418,7 @@ bool Engine::dispatch_new() {
       memory::copy_out(staged(r.entry), r.near, r.entry.length);
       copied_ += r.entry.length;
       finish(r, Status::kOk);
-    } else if (moves_in_pieces(dispatched_)) {
-      continue;
-    } else if (held(r)) {
+    } else if (held(r) || is_long(r)) {
       waiting_reads_.push_back(dispatched_);
     } else {
       submit_move(dispatched_);
@@ -501,14 +499,19 @@ bool Engine::submit_unless(std::vector<std::uint64_t>& queue, MustWait must_wait
       look_at_all_ = true;
       return true;
     }
+    const bool is_long = this->is_long(r);
+    if (is_long && in_pieces_) {  // one at a time
+      ++i;
+      continue;
+    }
     moved = true;
-    const bool in_pieces = moves_in_pieces(index);
-    if (in_pieces && r.entry.is_write()) {  // in its place until it is done: what overlaps it waits
+    if (is_long) begin_in_pieces(index);
+    if (is_long && r.entry.is_write()) {  // in its place until it is done: what overlaps it waits
       ++i;
       continue;
     }
     queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(i));
-    if (!in_pieces) submit_move(index);
+    if (!is_long) submit_move(index);
     look_at_all_ = look_at_all_ || r.state == State::kMoving;
   }
   return moved;
@@ -544,15 +547,21 @@ void Engine::submit_move(std::uint64_t index) {
   submit(index, pool_, State::kMoving, r.entry.is_write() ? remote::OpKind::kWrite : remote::OpKind::kRead, place);
 }
 
-bool Engine::moves_in_pieces(std::uint64_t index) {
-  Request& r = request(index);
-  if (r.entry.length <= config_.copied_a_turn || near_ == nullptr) return false;
-  if (judge(r.entry, layout_, regions_, longest_) != Status::kOk) return false;
-  if (near_->place_of(target(r.entry), r.entry.length) == nullptr) return false;
-  r.state = State::kMoving;
+bool Engine::is_long(const Request& r) const {
+  return r.entry.length > config_.copied_a_turn && near_ != nullptr &&
+         judge(r.entry, layout_, regions_, longest_) == Status::kOk &&
+         near_->place_of(target(r.entry), r.entry.length) != nullptr;
+}
+
+void Engine::begin_in_pieces(std::uint64_t index) {
+  request(index).state = State::kMoving;
+  in_pieces_ = true;
   ++in_flight_;
   scheduler_.spawn(move_in_pieces(index));
-  return true;
+}
+
+void Engine::notice_turn() {
+  if (std::exchange(turn_, scheduler_.now()) != scheduler_.now()) copied_ = 0;
 }
 
 // The regions may become others meanwhile; what has been begun goes on where it was begun. Near memory that is taken back is not touched any more.
@@ -562,16 +571,19 @@ Task<void> Engine::move_in_pieces(std::uint64_t index) {
   const RemoteAddress place = target(r.entry);
   std::size_t done = 0;
   while (done != r.entry.length && !stopping_ && !broken_) {
-    co_await scheduler_.sleep_for(kNextTurn);
+    co_await scheduler_.sleep_for(write && !may_write() ? config_.retry : kNextTurn);
     if (write && !may_write()) continue;
+    notice_turn();
     const std::size_t whole_words = config_.copied_a_turn - (place.address + done) % kDataAlignment;
     const MutableBytes piece(staged(r.entry) + done, std::min(r.entry.length - done, whole_words));
     if (write) r.status = Status::kUnknown;  // until all is there
     const auto status = write ? near_->write_now(place + done, piece) : near_->read_now(place + done, piece);
     if (status != remote::Status::kOk) break;
     done += piece.size();
+    copied_ += piece.size();
   }
   --in_flight_;
+  in_pieces_ = false;
   if (write) std::erase(writes_, index);
   if (done == r.entry.length) {
     finish(r, Status::kOk);

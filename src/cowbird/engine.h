@@ -226,9 +226,11 @@ class Engine {
   void submit(std::uint64_t index, remote::RemoteMemory& memory, State state, remote::OpKind kind,
               const remote::RemoteAddress& place);
   static void on_complete(remote::Operation& operation);
-  // False: it is not near, or not so long that others would wait for it too long; otherwise it is moved a piece a turn.
-  bool moves_in_pieces(std::uint64_t index);
+  // Near, and so long that others would wait too long for it: it is moved a piece a turn.
+  bool is_long(const Request& r) const;
+  void begin_in_pieces(std::uint64_t index);
   remote::Task<void> move_in_pieces(std::uint64_t index);
+  void notice_turn();
   void completed(std::uint64_t index, const remote::Operation& operation);
   void try_again(std::uint64_t index, const remote::Operation& operation);
   // In its old place: what overlaps it and comes later waits for it again.
@@ -337,6 +339,7 @@ class Engine {
   std::vector<std::uint64_t> waiting_reads_;
   bool look_at_all_ = false;     // what waited for another need not wait any more, perhaps
   bool looking_at_all_ = false;  // in this dispatch()
+  bool in_pieces_ = false;       // a long one is moved
   std::size_t copied_ = 0;       // near bytes in this turn of the loop, about
   Time turn_;
   std::vector<Trouble> troubles_;  // of nodes that regions name, and a few more until these are read again

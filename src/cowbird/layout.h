@@ -12,7 +12,7 @@
 //             All that one side writes lies together and is read by the other in one piece (paper Figure 4, R3). Lines of the two
 //             sides are 128 bytes apart, so that no prefetcher drags one along with the other.
 // Entry:      Table 3, and the sequence number: req_addr u64, resp_addr u64, length u32 | region_id u16 | rw_type u16, sequence u64.
-//             The word with rw_type is written last. req_addr of a read and resp_addr of a write: offset into the region; the other one:
+//             The sequence number is written last, the word with rw_type before it. req_addr of a read and resp_addr of a write: offset into the region; the other one:
 //             offset from the start of the channel, inside its request or response data ring.
 // Order:      the issuer stores entry and payload before metadata_tail; an engine writes response data and errors, those before their count, before
 //             the progress that covers them, and in the progress line metadata_head last of the three: when an engine dies amid its stores, the

@@ -10,7 +10,8 @@
 // Threads:   a cowbird_thread belongs to one thread at a time. No thread calls anything while a region is added or removed. Of its
 //            parent's instances, whose rings they share, a child of fork() may call cowbird_close() alone. Until it does or ends they are served.
 // Limits:    64 regions; a request is at most as long as its data ring, and for the engine in the switch 1 MiB;
-//            options->entries requests under way a thread, at most 65,536; 4 GiB of rings and 1,048,576 entries in all.
+//            options->entries requests under way a thread, at most 65,536; 4 GiB of rings and 1,048,576 entries in all; 2^48 requests of a type
+//            a thread, then its ring is full for ever.
 // Source:    Cowbird (SIGCOMM 2023), Table 2.
 #pragma once
 

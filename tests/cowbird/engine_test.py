@@ -220,6 +220,7 @@ def survives_killed_hosts(test, rack, start_host):
             test.assertEqual(app.stdout.readline(), "ready\n")
         time.sleep(0.5)
         if restart < 2:
+            test.assertIsNone(app.poll(), "it has ended before anything was killed")
             host.send_signal(signal.SIGKILL if restart == 0 else signal.SIGTERM)
             host.wait(PATIENCE)
     out, err = app.communicate(timeout=4 * PATIENCE)
@@ -243,6 +244,7 @@ class Engine(unittest.TestCase):
                     self.assertEqual(app.stdout.readline(), "ready\n")
                 time.sleep(0.5)
                 if restart < 3:
+                    self.assertIsNone(app.poll(), "it has ended before anything was killed")
                     engine.send_signal(signal.SIGKILL if restart % 2 == 0 else signal.SIGTERM)
                     engine.wait(PATIENCE)
             out, err = app.communicate(timeout=2 * PATIENCE)
@@ -417,6 +419,7 @@ class InTheSwitch(unittest.TestCase):
             self.assertEqual(app.stdout.readline(), "ready\n")
             before = self.counters(rack)["boot"]
             killed = rack.pid_of("switch")
+            self.assertIsNone(app.poll())
             os.kill(killed, signal.SIGKILL)
             # Its sockets are its own until it has ended; a second switch beside it would be refused.
             for _ in range(100):
@@ -504,7 +507,9 @@ class InTheSwitch(unittest.TestCase):
             spoiler = threading.Thread(target=spoil, daemon=True)
             spoiler.start()
             time.sleep(5)
-            out, err = rack.app().communicate(timeout=2 * PATIENCE)
+            app = rack.app()
+            self.addCleanup(app.kill)
+            out, err = app.communicate(timeout=2 * PATIENCE)
             self.assertIn("5000 operations, 0 wrong, 0 failed", out + err)
             enough.set()
             spoiler.join(PATIENCE)
@@ -578,6 +583,7 @@ class OnTheMemoryNode(unittest.TestCase):
             self.start_host(rack)
             app = rack.app(node="memory2", operations=30000)
             self.assertEqual(app.stdout.readline(), "ready\n")
+            self.assertIsNone(app.poll())
             rack.replace_memory("memory1", "--cowbird")
             out, err = app.communicate(timeout=4 * PATIENCE)
             self.assertEqual(app.returncode, 0, out + err)
@@ -588,6 +594,7 @@ class OnTheMemoryNode(unittest.TestCase):
             self.start_host(rack)
             app = rack.app(node="memory2", operations=30000)
             self.assertEqual(app.stdout.readline(), "ready\n")
+            self.assertIsNone(app.poll())
             os.kill(rack.pid_of("memory1"), signal.SIGTERM)
             self.assertIn('no memory node "memory1" is on the rack; applications wait for it', rack.wait_for_log("applications wait for it"))
             time.sleep(2)

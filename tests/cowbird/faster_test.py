@@ -29,8 +29,9 @@ class Faster(unittest.TestCase):
     def test_a_killed_engine_delays_and_loses_nothing(self):
         with Rack() as rack:
             engine = rack.start_engine()
-            process = check(rack, 24)
+            process = check(rack, 200)
             time.sleep(0.3)
+            self.assertIsNone(process.poll(), "it has ended before the engine was killed")
             engine.send_signal(signal.SIGKILL)
             engine.wait(PATIENCE)
             rack.start_engine("--name", "engine2")

@@ -150,7 +150,7 @@ Result<void> serve(Endpoint& endpoint, Engine& engine, const std::string& direct
   auto http = DaemonHttp::start(directory, settings.name, settings.http, loop, [&](Time, telemetry::MetricSet& set) {
     add_endpoint(set, endpoint);
     const auto& counters = (*host)->counters();
-    add_cowbird(set, {(*host)->instances(), counters.accepted, counters.refused, counters.broken});
+    add_cowbird(set, {(*host)->served(), counters.accepted, counters.refused, counters.broken});
     if constexpr (std::is_same_v<Engine, Spot>) add_cowbird_engines(set, (*host)->engines());
   });
   if (!http) return tl::unexpected(http.error());

@@ -34,7 +34,9 @@ struct CowbirdHost::Application {
   ports::Descriptor socket;
   ports::SharedBlock block;
   std::unique_ptr<CowbirdServing> serving;
+  Time since;  // when it has connected
   bool gone = false;
+  bool waits() const { return !gone && !serving; }
 };
 
 CowbirdHost::CowbirdHost(std::string path, nic::PollLoop& loop, CowbirdService& service, std::size_t instances)
@@ -48,7 +50,7 @@ Result<std::unique_ptr<CowbirdHost>> CowbirdHost::open(const std::string& path, 
   host->listener_ = std::move(*listener);
   host->spare_ = open_spare();
   auto* const self = host.get();
-  loop.watch(host->listener_.get(), [self](Time) { self->accept(); });
+  loop.watch(host->listener_.get(), [self](Time now) { self->accept(now); });
   return host;
 }
 
@@ -66,18 +68,42 @@ void CowbirdHost::close_listener() {
   unlink(path_.c_str());
 }
 
-void CowbirdHost::accept() {
+void CowbirdHost::accept(Time now) {
   ports::Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket && (errno == EMFILE || errno == ENFILE)) return turn_away();
   if (!socket) return;
-  if (applications_.size() >= most_) {
-    ports::send_message(socket.get(),
-                        refuse(fmt::format("the engine serves {} applications already", applications_.size())));
-    return;
-  }
   auto& application = *applications_.emplace_back(std::make_unique<Application>());
   application.socket = std::move(socket);
+  application.since = now;
   loop_.watch(application.socket.get(), [this, &application](Time) { listen_to(application); });
+  let_go_of_waiting(now);
+}
+
+void CowbirdHost::let_go_of_waiting(Time now) {
+  auto waiting = std::ranges::count_if(applications_, [](const auto& one) { return one->waits(); });
+  for (const auto& one : applications_) {  // the oldest first
+    if (!one->waits()) continue;
+    if (waiting <= std::ptrdiff_t{kMostWaiting} && now < one->since + kPatience) return;
+    --waiting;
+    dismiss(*one, "no instance was handed over in time");
+  }
+}
+
+void CowbirdHost::dismiss(Application& application, const std::string& why) {
+  ports::send_message(application.socket.get(), refuse(why));
+  let_go(application);
+}
+
+std::size_t CowbirdHost::served() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(applications_, [](const auto& one) { return one->serving != nullptr; }));
+}
+
+Time CowbirdHost::next_deadline() const {
+  for (const auto& one : applications_) {
+    if (one->waits()) return one->since + kPatience;
+  }
+  return Time::never();
 }
 
 // One that is left to wait would keep the loop awake.
@@ -130,6 +156,7 @@ Result<void> CowbirdHost::take_instance(Application& application, ports::Message
   const auto bytes = cowbird::parse_instance(message.text);
   if (!bytes) return tl::unexpected(bytes.error());
   if (application.serving) return fail("this connection has an instance already");
+  if (served() >= most_) return fail(fmt::format("the engine serves {} applications already", served()));
   if (!message.descriptor) return fail("the instance's memory did not come with the message");
   auto block = ports::SharedBlock::adopt(std::move(message.descriptor), *bytes);
   if (!block) return tl::unexpected(block.error());
@@ -189,7 +216,8 @@ void CowbirdHost::stop() {
   }
 }
 
-std::size_t CowbirdHost::poll(Time) {
+std::size_t CowbirdHost::poll(Time now) {
+  if (now >= next_deadline()) let_go_of_waiting(now);
   return std::erase_if(applications_, [this](const std::unique_ptr<Application>& application) {
     if (!application->gone || (application->serving && !application->serving->ended())) return false;
     if (application->serving) {

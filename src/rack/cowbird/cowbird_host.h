@@ -1,6 +1,7 @@
 // Cowbird host: takes in applications over a UNIX socket, for whatever service carries out what their channels ask for.
 //
 // Life:       open(path) -> an application connects, hands over its block, asks for regions -> it is served until it disconnects.
+// Limits:     as many instances as said. Who has connected hands over a block within kPatience; kMostWaiting may still have to, then the oldest goes.
 // Trust:      blocks and messages of applications are checked; a bad one loses its connection, nobody else notices.
 // Errors:     an application learns why in words.
 // Threads:    the loop's owner.
@@ -54,6 +55,9 @@ class CowbirdHost final : public nic::Pollable {
     std::uint64_t broken = 0;  // channels that made no sense
   };
 
+  static constexpr Duration kPatience = Duration::seconds(3);
+  static constexpr std::size_t kMostWaiting = 64;
+
   // Serves at most so many `instances` at once. Loop and service outlive the host.
   static Result<std::unique_ptr<CowbirdHost>> open(const std::string& path, nic::PollLoop& loop,
                                                    CowbirdService& service, std::size_t instances);
@@ -64,17 +68,23 @@ class CowbirdHost final : public nic::Pollable {
   // Takes no more and lets go of all applications; done when instances() is 0. Each finds the next engine by itself when it is done with.
   void stop();
   std::size_t instances() const { return applications_.size(); }
+  // Of them, those that have handed over a block.
+  std::size_t served() const;
   const Counters& counters() const { return counters_; }
   // Of all engines, those of applications that have gone included.
   cowbird::EngineCounters engines() const;
 
   std::size_t poll(Time now) override;
+  Time next_deadline() const override;
 
  private:
   struct Application;
 
   CowbirdHost(std::string path, nic::PollLoop& loop, CowbirdService& service, std::size_t instances);
-  void accept();
+  void accept(Time now);
+  // Those that have handed over nothing, if there are too many or it has taken too long.
+  void let_go_of_waiting(Time now);
+  void dismiss(Application& application, const std::string& why);
   void turn_away();
   void listen_to(Application& application);
   std::string answer(Application& application, ports::Message& message);

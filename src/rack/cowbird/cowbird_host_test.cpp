@@ -140,8 +140,12 @@ TEST_F(CowbirdHostTest, TheLogSaysOnceWhyApplicationsAreNotServed) {
   EXPECT_EQ(hand_over(connect()), why);
   service.out_of_memory = false;
   std::vector<ports::Descriptor> served;
-  for (int i = 0; i < 6; ++i) served.push_back(connect());
-  loop.run_until([&] { return host->counters().refused == 4; });
+  std::vector<ports::SharedBlock> blocks;
+  for (int i = 0; i < 6; ++i) {
+    layout.write(blocks.emplace_back(ports::SharedBlock::create(layout.bytes()).value()).bytes().data());
+    hand_over(served.emplace_back(connect()), blocks.back());
+  }
+  EXPECT_EQ(host->counters().refused, 4u);
   const std::string log = testing::internal::GetCapturedStdout();
   const auto times = [&](const std::string& text) {
     int found = 0;
@@ -150,6 +154,41 @@ TEST_F(CowbirdHostTest, TheLogSaysOnceWhyApplicationsAreNotServed) {
   };
   EXPECT_EQ(times("no memory left for rings of"), 1) << log;
   EXPECT_EQ(times("serves 4 applications already"), 1) << log;
+}
+
+TEST_F(CowbirdHostTest, WhoHandsOverNothingTakesNobodysPlaceAndIsLetGo) {
+  std::vector<ports::Descriptor> idle;
+  for (std::size_t i = 0; i < 10; ++i) idle.push_back(connect());
+  loop.run_until([&] { return host->instances() == idle.size(); });
+  const auto socket = connect();
+  EXPECT_EQ(hand_over(socket), "ok") << "though four are served at most";
+  EXPECT_EQ(host->served(), 1u);
+  const Time now = loop.now();
+  host->poll(now + CowbirdHost::kPatience - Duration::seconds(2));
+  EXPECT_EQ(host->instances(), 11u);
+  EXPECT_LE(host->next_deadline(), now + CowbirdHost::kPatience);
+  host->poll(now + CowbirdHost::kPatience);
+  EXPECT_EQ(host->instances(), 1u);
+  EXPECT_EQ(host->next_deadline(), Time::never());
+  ports::Message said;
+  ASSERT_EQ(ports::receive_message(idle[0].get(), said), ports::Arrival::kMessage);
+  EXPECT_THAT(said.text, testing::HasSubstr("no instance was handed over in time"));
+  EXPECT_TRUE(hung_up(idle[0]));
+  EXPECT_FALSE(hung_up(socket));
+}
+
+TEST_F(CowbirdHostTest, OfManyWhoHandOverNothingTheOldestIsLetGo) {
+  std::vector<ports::Descriptor> idle;
+  for (std::size_t i = 0; i <= CowbirdHost::kMostWaiting; ++i) {
+    idle.push_back(connect());
+    loop.run_until([&] { return host->instances() + host->counters().refused > i; });
+  }
+  loop.turn();
+  EXPECT_EQ(host->instances(), CowbirdHost::kMostWaiting);
+  ports::Message said;
+  EXPECT_EQ(ports::receive_message(idle[0].get(), said), ports::Arrival::kMessage);
+  EXPECT_EQ(ports::receive_message(idle[1].get(), said), ports::Arrival::kNothing);
+  EXPECT_EQ(hand_over(idle.back()), "ok");
 }
 
 TEST_F(CowbirdHostTest, RingsForWhichThereIsNoMemoryCostNobodyElseAnything) {
