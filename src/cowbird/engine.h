@@ -50,7 +50,7 @@ struct EngineConfig {
   Duration probe_least = Duration::microseconds(2);
   Duration probe_most = Duration::milliseconds(1);
   Duration awake = Duration::milliseconds(20);
-  std::uint32_t batch_size = 256;          // reads in one publication at most; 1: each by itself
+  std::uint32_t batch_size = 256;         // reads in one publication at most; 1: each by itself
   std::size_t copied_a_turn = 128 << 10;  // near bytes; then whatever else the loop does has its turn
   Duration heartbeat = Duration::milliseconds(50);
   Duration retry = Duration::milliseconds(1);  // after an operation that did not happen
@@ -117,7 +117,7 @@ class Engine {
     const std::uint8_t* near = nullptr;  // where what a new read asks for is in this process; null: elsewhere
     State state = State::kNew;
     Status status = Status::kOk;
-    bool waits = false;          // for one that it overlaps, as last looked
+    bool waits = false;           // for one that it overlaps, as last looked
     std::uint32_t judged_by = 0;  // the reading of the regions
   };
   // Of a request, to a memory that is not near.
@@ -131,8 +131,8 @@ class Engine {
   struct Trouble {
     std::uint32_t node;
     Time since;
-    Time retry_at;              // nothing is moved there before
-    bool is_nobodys = false;    // the pool does not know it
+    Time retry_at;            // nothing is moved there before
+    bool is_nobodys = false;  // the pool does not know it
   };
   // Its operations are submitted in order, progress last; on an ordered compute node all at once, on others data first, then one after the other.
   struct Publication {

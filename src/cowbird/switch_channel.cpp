@@ -46,7 +46,8 @@ struct SwitchChannel::Connection {
   std::uint64_t bytes = 0;      // of READs under way
   std::uint64_t placed_to = 0;  // all requests before that go over it have their place among its WRITEs
   Time absent_since;            // while it is not open
-  Time unheard_since = Time::never();  // of the last one, which was closed while the node owed an answer; never: it owed none, or has been heard since
+  Time unheard_since = Time::
+      never();  // of the last one, which was closed while the node owed an answer; never: it owed none, or has been heard since
   Time usable_from;
 
   bool open() const { return to_host.has_value(); }
@@ -99,7 +100,8 @@ std::uint32_t SwitchChannel::connect(Time now, const DataConnection& made) {
     close(*c, quiet_since(*c, now));
     c->usable_from = now + engine_.max_flight;  // what the last one has sent may still arrive
     // A node that takes connections and answers nothing does not make its requests wait for ever; one that was given up begins anew.
-    if (c->unheard_since != Time::never() && now - c->unheard_since >= engine_.patience) c->unheard_since = Time::never();
+    if (c->unheard_since != Time::never() && now - c->unheard_since >= engine_.patience)
+      c->unheard_since = Time::never();
   }
   c->ends = made;
   c->to_host.emplace(stream_config(made.pool, made.host, made.mtu, made.host_reads, engine_));

@@ -42,8 +42,9 @@ struct SwitchEngineConfig {
   Duration timeout = Duration::milliseconds(4);  // without an answer, then twice as long …
   Duration longest_timeout = Duration::milliseconds(128);
   Duration max_flight = Duration::milliseconds(100);  // a packet of a connection that is closed may still arrive
-  Duration silence = Duration::milliseconds(400);     // of a memory node; then its connection is closed, and the host makes another
-  Duration patience = Duration::seconds(5);           // with a memory node, over however many connections
+  Duration silence =
+      Duration::milliseconds(400);  // of a memory node; then its connection is closed, and the host makes another
+  Duration patience = Duration::seconds(5);  // with a memory node, over however many connections
 };
 
 struct SwitchEngineCounters {

@@ -29,7 +29,8 @@ constexpr std::uint32_t kControlMtu = 4096;
 constexpr Duration kLook = Duration::milliseconds(1);  // at what applications have changed
 constexpr Duration kRenewal = Duration::milliseconds(500);
 constexpr Duration kRetry = Duration::milliseconds(200);
-constexpr Duration kRegionsRest = Duration::milliseconds(10);  // until a channel's regions are told of again: an application changes them as it likes
+constexpr Duration kRegionsRest =
+    Duration::milliseconds(10);  // until a channel's regions are told of again: an application changes them as it likes
 constexpr const char* kPath = "/v1/cowbird";
 
 }  // namespace
@@ -67,8 +68,10 @@ class CowbirdOffload::Desk {
   void detach(std::uint32_t id) {
     if (id == 0) return;
     forget(id);
-    json wish{
-        {"do", "detach"}, {"id", id}, {"owner", endpoint_.node().description.name}, {"incarnation", endpoint_.node().incarnation}};
+    json wish{{"do", "detach"},
+              {"id", id},
+              {"owner", endpoint_.node().description.name},
+              {"incarnation", endpoint_.node().incarnation}};
     const std::scoped_lock lock(mutex_);
     const auto others = std::ranges::find_if(questions_, [](const Question& question) { return !question.farewell; });
     questions_.insert(others, {.wish = std::move(wish), .farewell = true});
