@@ -1,13 +1,15 @@
 // Drives the FASTER device as a store's log does: pages are appended, flushed and truncated round and round the remote memory, while threads
 // read back pieces of what has been flushed. Every byte is checked, and that nothing calls back outside of TryComplete.
 //
-// device_check ENGINE-SOCKET [MEGABYTES [THREADS]]: exit code 0 when all was right; what was wrong stands on stderr.
+// device_check ENGINE-SOCKET [MEGABYTES [THREADS]]: "begins" once it has an engine; exit code 0 when all was right; what was wrong
+// stands on stderr.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -177,6 +179,8 @@ void read(Run& run, std::uint64_t seed) {
 
 int check(const std::string& engine, std::uint64_t megabytes, std::uint64_t threads) {
   Run run(engine);
+  fmt::print("begins\n");
+  std::fflush(stdout);
   const auto began = std::chrono::steady_clock::now();
   std::vector<std::thread> readers;
   for (std::uint64_t i = 0; i < threads; ++i) readers.emplace_back([&run, i] { read(run, i + 1); });

@@ -403,6 +403,7 @@ bool Engine::held(const Request& r) {
 bool Engine::dispatch_new() {
   const std::uint64_t end = asked_;
   const bool any = dispatched_ != end;
+  std::size_t copied = 0;
   ask_for_next_slice();
   for (; dispatched_ != end; ++dispatched_) {
     Request& r = request(dispatched_);
@@ -416,7 +417,7 @@ bool Engine::dispatch_new() {
       waiting_reads_.push_back(dispatched_);
     } else if (r.near != nullptr && r.entry.length <= config_.copied_a_turn) {
       memory::copy_out(staged(r.entry), r.near, r.entry.length);
-      copied_ += r.entry.length;
+      copied += r.entry.length;
       finish(r, Status::kOk);
     } else if (held(r) || is_long(r)) {
       waiting_reads_.push_back(dispatched_);
@@ -424,6 +425,7 @@ bool Engine::dispatch_new() {
       submit_move(dispatched_);
     }
   }
+  copied_ += copied;
   return any || asked_ != dispatched_;
 }
 
@@ -512,7 +514,7 @@ bool Engine::submit_unless(std::vector<std::uint64_t>& queue, MustWait must_wait
     }
     queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(i));
     if (!is_long) submit_move(index);
-    look_at_all_ = look_at_all_ || r.state == State::kMoving;
+    look_at_all_ = look_at_all_ || r.state >= State::kMoving;
   }
   return moved;
 }
@@ -524,7 +526,8 @@ void Engine::submit_fetch(std::uint64_t index) {
 void Engine::submit_move(std::uint64_t index) {
   Request& r = request(index);
   // The application has changed its regions since, and the memory node would refuse what they do not allow any more.
-  if (std::exchange(r.judged_by, regions_read_) != regions_read_) {
+  if (r.judged_by != regions_read_) {
+    r.judged_by = regions_read_;
     if (const Status bad = judge(r.entry, layout_, regions_, longest_); bad != Status::kOk) {
       if (bad != Status::kDenied) ++counters_.malformed;
       return finish(r, r.status == Status::kOk ? bad : r.status);
@@ -547,9 +550,8 @@ void Engine::submit_move(std::uint64_t index) {
   submit(index, pool_, State::kMoving, r.entry.is_write() ? remote::OpKind::kWrite : remote::OpKind::kRead, place);
 }
 
-bool Engine::is_long(const Request& r) const {
-  return r.entry.length > config_.copied_a_turn && near_ != nullptr &&
-         judge(r.entry, layout_, regions_, longest_) == Status::kOk &&
+bool Engine::is_all_near(const Request& r) const {
+  return near_ != nullptr && judge(r.entry, layout_, regions_, longest_) == Status::kOk &&
          near_->place_of(target(r.entry), r.entry.length) != nullptr;
 }
 
@@ -631,14 +633,15 @@ void Engine::completed(std::uint64_t index, const Operation& operation) {
     });
   }
   if (status == remote::Status::kOk) {
+    look_at_all_ = true;
     if (fetching) {
       r.state = State::kReady;
-      look_at_all_ = true;
     } else {
       finish(r, r.status == Status::kUnknown ? Status::kOk : r.status);
     }
   } else if (is_final(status) && !fetching) {
     ++counters_.refused;
+    look_at_all_ = true;
     if (status == remote::Status::kAccessDenied) deny(r, operation);
     finish(r, r.status == Status::kOk ? Status::kDenied : r.status);
   } else {
@@ -677,7 +680,10 @@ void Engine::try_again(std::uint64_t index, const Operation& operation) {
     r.state = State::kNew;
     return;
   }
-  if (gave_up(*trouble) || (trouble->is_nobodys && node != node_of(r))) return finish(r, out_of_reach(r));
+  if (gave_up(*trouble) || (trouble->is_nobodys && node != node_of(r))) {
+    look_at_all_ = true;
+    return finish(r, out_of_reach(r));
+  }
   queue_again(index);
   retry_at_ = std::min(retry_at_, trouble->retry_at);
 }

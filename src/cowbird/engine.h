@@ -227,7 +227,8 @@ class Engine {
               const remote::RemoteAddress& place);
   static void on_complete(remote::Operation& operation);
   // Near, and so long that others would wait too long for it: it is moved a piece a turn.
-  bool is_long(const Request& r) const;
+  bool is_long(const Request& r) const { return r.entry.length > config_.copied_a_turn && is_all_near(r); }
+  bool is_all_near(const Request& r) const;
   void begin_in_pieces(std::uint64_t index);
   remote::Task<void> move_in_pieces(std::uint64_t index);
   void notice_turn();
@@ -239,7 +240,6 @@ class Engine {
   void finish(Request& r, Status status) {
     r.state = State::kDone;
     r.status = status;
-    look_at_all_ = true;
     ++(r.entry.is_write() ? counters_.writes : counters_.reads);
     if (status == Status::kOk) return;
     ++counters_.failed;

@@ -30,6 +30,7 @@ class Faster(unittest.TestCase):
         with Rack() as rack:
             engine = rack.start_engine()
             process = check(rack, 200)
+            self.assertEqual(process.stdout.readline(), "begins\n")
             time.sleep(0.3)
             self.assertIsNone(process.poll(), "it has ended before the engine was killed")
             engine.send_signal(signal.SIGKILL)
