@@ -1356,38 +1356,38 @@ TEST(Cowbird, ARegionThatIsNotExportedIsNotAskedForHoweverOftenTheRegionsChange)
 // An application changes its regions under a request that waits: the memory node is not asked for what they do not allow any more, so that it
 // refuses nothing that others could be made to suffer for.
 TEST(Cowbird, ARequestIsJudgedByTheRegionsAsTheyAreWhenItIsMoved) {
-  Exports exports;
-  World w({.mode = LocalMode::kImmediate}, {.entries = 16, .request_bytes = 1024, .response_bytes = 1024}, 1,
-          {.heartbeat = Duration::seconds(100), .exports = &exports});
-  w.slow = true;
-  const Region whole = w.regions[0];
-  exports.set({whole});
-  auto& process = w.start_engine();
-  ASSERT_TRUE(w.run_until([&] { return !process.slow->open().empty(); }));
-  process.slow->answer(1, remote::Status::kOk);
-  w.step(200);
-  std::uint8_t bytes[8] = {1};
-  ASSERT_GT(w.channel().async_read(0, World::kPoolBytes - 8, bytes, 8), 0);
-  w.step(200);
-  ASSERT_EQ(process.slow->open().size(), 1u);
-  ASSERT_GT(w.channel().async_write(0, bytes, World::kPoolBytes - 8, 8), 0);  // waits until the read is published
-  w.step(200);
-  Region shifted = whole;
-  shifted.base += 4096;
-  for (const std::uint64_t length : {whole.length - 4096, whole.length}) {  // inside of the export, and not
-    shifted.length = length;
+  for (const std::uint64_t shorter : {0u, 4096u}) {  // not all of it exported any more, and all
+    Exports exports;
+    World w({.mode = LocalMode::kImmediate}, {.entries = 16, .request_bytes = 1024, .response_bytes = 1024}, 1,
+            {.heartbeat = Duration::seconds(100), .exports = &exports});
+    w.slow = true;
+    const Region whole = w.regions[0];
+    exports.set({whole});
+    auto& process = w.start_engine();
+    ASSERT_TRUE(w.run_until([&] { return !process.slow->open().empty(); }));
+    process.slow->answer(1, remote::Status::kOk);
+    w.step(200);
+    std::uint8_t bytes[8] = {1};
+    ASSERT_GT(w.channel().async_read(0, World::kPoolBytes - 8, bytes, 8), 0);
+    w.step(200);
+    ASSERT_EQ(process.slow->open().size(), 1u);
+    ASSERT_GT(w.channel().async_write(0, bytes, World::kPoolBytes - 8, 8), 0);  // waits until the read is published
+    w.step(200);
+    Region shifted = whole;
+    shifted.base += 4096;
+    shifted.length -= shorter;
     shifted.write(w.bytes().data() + InstanceLayout::kRegions);
-    w.channel().set_regions_generation(length);
+    w.channel().set_regions_generation(2);
     w.step(30'000);
+    process.slow->answer(1, remote::Status::kOk);
+    w.step(200);
+    process.slow->answer(1, remote::Status::kOk);
+    const auto done = w.wait_for(2);
+    ASSERT_EQ(done.size(), 2u);
+    EXPECT_EQ(done[1].status, shorter == 0 ? Status::kDenied : Status::kOutOfRange);
+    EXPECT_EQ(process.engines[0]->counters().refused, 0u);
+    EXPECT_FALSE(exports.denies(whole));
   }
-  process.slow->answer(1, remote::Status::kOk);
-  w.step(200);
-  process.slow->answer(1, remote::Status::kOk);
-  const auto done = w.wait_for(2);
-  ASSERT_EQ(done.size(), 2u);
-  EXPECT_EQ(done[1].status, Status::kDenied);
-  EXPECT_EQ(process.engines[0]->counters().refused, 0u);
-  EXPECT_FALSE(exports.denies(whole));
 }
 
 // An application names other nodes all the time, which nobody knows.
