@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include "base/fnv.h"
+
 namespace sluice {
 namespace {
 
@@ -19,11 +21,7 @@ Rng::Rng(std::uint64_t seed) : seed_(seed) {
   for (auto& word : state_) word = splitmix(seed);
 }
 
-Rng Rng::fork(std::string_view name) const {
-  std::uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
-  return fork(hash);
-}
+Rng Rng::fork(std::string_view name) const { return fork(fnv1a(name)); }
 
 Rng Rng::fork(std::uint64_t index) const {
   std::uint64_t x = seed_ ^ std::rotl(index, 32);

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -15,7 +16,7 @@
 #include <string_view>
 #include <thread>
 
-#include "base/rng.h"
+#include "base/fnv.h"
 #include "ports/descriptor.h"
 #include "ports/host_directory.h"
 #include "ports/run_path.h"
@@ -96,10 +97,11 @@ bool is_held(const std::string& lease_file) {
 }  // namespace
 
 std::string RunDirectory::http_socket(const std::string& daemon) const {
-  const auto of = [this](const std::string& name) { return path_ + "/" + name + ".http.sock"; };
-  std::string named = of(daemon);
-  if (named.size() <= kMaxSocketPath) return named;
-  return of(fmt::format("{:016x}", Rng(0).fork(daemon).next()));
+  constexpr std::string_view kBehind = ".http.sock";
+  static_assert(kMaxPath + 1 + kMaxSocketName + kBehind.size() <= kMaxSocketPath);
+  if (daemon.size() <= kMaxSocketName) return fmt::format("{}/{}{}", path_, daemon, kBehind);
+  const std::uint64_t hash = fnv1a(daemon);
+  return fmt::format("{}/~{:015x}{}", path_, (hash ^ (hash >> 60)) & ((std::uint64_t{1} << 60) - 1), kBehind);
 }
 
 bool RunDirectory::has_switch() const { return is_served(directory_socket()); }

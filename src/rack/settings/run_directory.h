@@ -22,6 +22,7 @@ class RunDirectory {
  public:
   static constexpr std::size_t kMaxPath = 80;
   static constexpr std::size_t kMaxSocketPath = 107;
+  static constexpr std::size_t kMaxSocketName = 16;  // of a daemon; fits below the longest directory
 
   explicit RunDirectory(std::string path) : path_(std::move(path)) {}
   // As ports/run_path.h has it.
@@ -53,7 +54,8 @@ class RunDirectory {
   std::string switch_socket() const { return path_ + "/switch.sock"; }
   std::string directory_socket() const { return path_ + "/directory.sock"; }
   // A daemon's own HTTP server: rack/process/daemon_http.h.
-  // Where the name is too long for a socket's path, 16 digits that it alone has stand for it.
+  // A name of more than kMaxSocketName letters is stood for by '~', which no name may have, and 15 digits made from it. How the
+  // directory is spelled plays no part: who serves and who asks may spell it differently.
   std::string http_socket(const std::string& daemon) const;
   std::string cowbird_socket() const { return path_ + "/cowbird.sock"; }
   // What the programs of one host share: ports/host_directory.h.
