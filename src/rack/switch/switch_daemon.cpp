@@ -262,11 +262,13 @@ Result<void> run_switch(const std::string& path, const SwitchSettings& settings,
   BoxControl* const box = boxes->control();
   const Cowbird cowbird = make_cowbird(settings, *boxes, ports);
   const Edm edm = make_edm(settings, cowbird.stage ? cowbird.first() : boxes->stage(), ports);
-  Captures captures(loop, ports.machine());  // servers ask it until they end
+  // What servers ask until they end.
+  Captures captures(loop, ports.machine());
+  PortLabels port_labels;
   std::unique_ptr<Door> door;
   if (!settings.serve.empty()) door = std::make_unique<Door>(settings.tls.empty() ? run.tls() : settings.tls, loop);
-  const SwitchParts parts{run,       loop, ports, captures, **directory, box, cowbird.stage.get(), edm.stage.get(),
-                          door.get()};
+  const SwitchParts parts{
+      run, loop, ports, captures, **directory, port_labels, box, cowbird.stage.get(), edm.stage.get(), door.get()};
   const auto add_more = [&parts](telemetry::HttpServer& server) { add_switch_routes(server, parts); };
   auto server = DirectoryServer::start(**directory, {run.directory_socket()}, add_more);
   if (!server) return tl::unexpected(server.error());

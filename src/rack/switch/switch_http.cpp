@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -108,20 +107,13 @@ struct Moment {
 void collect(const Moment& moment, MetricSet& set, const SwitchParts& parts, const Result<Snapshot>& snapshot) {
   add_loop(set, moment.loop);
   set.gauge("directory_answers", "1 while the directory, or the store behind it, can be read", snapshot ? 1 : 0);
-  std::map<wire::MacAddress, std::string> names;
-  if (snapshot) {
-    add_directory(set, *snapshot);
-    for (const NodeRecord& node : snapshot->nodes) names[node.mac] = node.description.name;
-  }
+  if (snapshot) add_directory(set, *snapshot);
   if (parts.door != nullptr) {
     set.counter("door_handshakes_failed", "machines without a certificate that counts",
                 parts.door->handshakes_failed());
     set.counter("door_revoked", "requests of machines that were shut out", parts.door->revoked());
   }
-  moment.report.collect(set, [&names](const wire::MacAddress& mac) {
-    const auto known = names.find(mac);
-    return known == names.end() ? std::string() : known->second;
-  });
+  moment.report.collect(set, parts.port_labels.look(moment.report, snapshot ? &*snapshot : nullptr));
   set.gauge("switch_captures", "captures that are under way", static_cast<double>(moment.captures));
   add_latency(set, moment.report.latency);
   const json status = json::parse(moment.box, nullptr, false);

@@ -24,6 +24,7 @@
 #include "rack/switch/cowbird_stage.h"
 #include "rack/switch/door.h"
 #include "rack/switch/edm_stage.h"
+#include "rack/switch/port_labels.h"
 #include "rack/switch/switch_ports.h"
 #include "telemetry/http_server.h"
 
@@ -35,6 +36,7 @@ struct SwitchParts {
   SwitchPorts& ports;
   Captures& captures;
   DirectoryStore& directory;
+  PortLabels& port_labels;
   BoxControl* box = nullptr;
   CowbirdStage* cowbird = nullptr;
   EdmStage* edm = nullptr;

@@ -1,8 +1,6 @@
 #include "rack/switch/switch_ports.h"
 
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -163,30 +161,12 @@ std::string SwitchReport::to_json() const {
       .dump();
 }
 
-namespace {
-
-// One label for all who are behind a port, in their names' order, so that it changes with them alone.
-std::string label_of(const std::set<std::string>& nodes) {
-  std::string label;
-  std::size_t named = 0;
-  for (const std::string& node : nodes) {
-    if (!label.empty()) label += ',';
-    if (named++ == SwitchReport::kMostNamed) return label + "...";
-    label += node;
-  }
-  return label;
-}
-
-}  // namespace
-
-void SwitchReport::collect(telemetry::MetricSet& set, const NameOf& name_of) const {
-  std::map<switching::PortNumber, std::set<std::string>> nodes;
-  for (const auto& entry : macs) {
-    if (const std::string node = name_of(entry.mac); !node.empty()) nodes[entry.port].insert(node);
-  }
+void SwitchReport::collect(telemetry::MetricSet& set, const Labels& nodes) const {
   for (const Port& port : ports) {
     const switching::PortStatistics& s = port.statistics;
-    const telemetry::Labels labels{{"port", std::to_string(port.number.value)}, {"node", label_of(nodes[port.number])}};
+    const auto behind = nodes.find(port.number);
+    const telemetry::Labels labels{{"port", std::to_string(port.number.value)},
+                                   {"node", behind == nodes.end() ? "" : behind->second}};
     set.gauge("port_up", "1 while the port is connected", port.up ? 1 : 0, labels);
     set.counter("port_receive_packets", "frames that came in at the port", s.rx_frames, labels);
     set.counter("port_receive_bytes", "bytes of them", s.rx_bytes, labels);

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <algorithm>
-#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -42,10 +42,9 @@ struct SwitchReport {
   switching::LatencyProbe::Counts latency;
 
   std::string to_json() const;
-  // For Prometheus. `name_of`: the node that has an address, or "". A port that several nodes share names them all, up to kMostNamed.
-  static constexpr std::size_t kMostNamed = 4;
-  using NameOf = std::function<std::string(const wire::MacAddress&)>;
-  void collect(telemetry::MetricSet& set, const NameOf& name_of) const;
+  // For Prometheus. `nodes`: who is behind a port (port_labels.h); a port that is not among them has nobody.
+  using Labels = std::map<switching::PortNumber, std::string>;
+  void collect(telemetry::MetricSet& set, const Labels& nodes) const;
 };
 
 class SwitchPorts final : public nic::Pollable {

@@ -38,37 +38,10 @@ TEST(SwitchPorts, WhatIsLostInAPortIsAmongItsDrops) {
                 {{"malformed", 3}, {"lost on the way out", 5}, {"switch was stopped", 4}, {"lost on arrival", 7}}));
   EXPECT_EQ(shown["resets"], 2);
   telemetry::MetricSet metrics;
-  report.collect(metrics, [](const wire::MacAddress&) { return std::string(); });
+  report.collect(metrics, {});
   const std::string text = metrics.text();
   EXPECT_NE(text.find(R"(port_dropped_total{port="0",node="",reason="lost on the way out"} 5)"), std::string::npos)
       << text;
-}
-
-TEST(SwitchPorts, APortThatSeveralNodesShareNamesThemAll) {
-  SwitchReport report;
-  report.ports.emplace_back().number = switching::PortNumber{0};
-  const auto label = [&report] {
-    telemetry::MetricSet metrics;
-    report.collect(metrics, [](const wire::MacAddress& mac) {
-      return mac.bytes[5] == 0 ? std::string() : "node" + std::to_string(mac.bytes[5]);
-    });
-    const std::string text = metrics.text();
-    const std::size_t from = text.find("port_up{port=\"0\",node=\"");
-    const std::size_t value = text.find("node=\"", from) + 6;
-    return text.substr(value, text.find('"', value) - value);
-  };
-  const auto learn = [&report](std::uint8_t last) {
-    report.macs.push_back(
-        {.mac = wire::MacAddress{{2, 0, 0, 0, 0, last}}, .port = switching::PortNumber{0}, .seen = Time()});
-  };
-  EXPECT_EQ(label(), "");
-  learn(2);
-  learn(0);  // nobody's
-  EXPECT_EQ(label(), "node2");
-  learn(1);
-  EXPECT_EQ(label(), "node1,node2");
-  for (std::uint8_t last = 3; last <= 9; ++last) learn(last);
-  EXPECT_EQ(label(), "node1,node2,node3,node4,...");
 }
 
 // Its end is gone, and some frames of it are still there.
