@@ -557,8 +557,11 @@ class OperateTest(live_rack.LiveRack):
     def config(self):
         """The settings that the units use, at a port of this test's own."""
         path = pathlib.Path(self.folder) / "rack.toml"
-        text = (UNITS / "rack.toml").read_text().replace("127.0.0.1:7470", "127.0.0.1:0").replace('# box = "clover"', 'box = "clover"')
-        path.write_text(text.replace("/var/lib/sluice/", self.folder + "/"))
+        text = (UNITS / "rack.toml").read_text()
+        for shipped, ours in (("127.0.0.1:7470", "127.0.0.1:0"), ('# box = "clover"', 'box = "clover"'), ("/var/lib/sluice/", self.folder + "/")):
+            self.assertIn(shipped, text)
+            text = text.replace(shipped, ours)
+        path.write_text(text)
         return path
 
 
@@ -567,3 +570,22 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     live_rack.SLUICE = str(pathlib.Path(sys.argv.pop(1)).resolve())
     unittest.main(verbosity=2)
+    def test_what_is_not_understood_of_a_units_filter_is_refused(self):
+        if not has("systemd-analyze"):
+            self.skipTest("skipped: no systemd-analyze (Debian: systemd)")
+        unit = pathlib.Path(self.folder) / "a.service"
+
+        def run(*lines):
+            unit.write_text("\n".join(["[Service]", *lines, ""]))
+            return subprocess.run([sys.executable, HERE / "syscall_filter.py", unit, "true"], capture_output=True, text=True, check=False)
+
+        service = "SystemCallFilter=@system-service"
+        self.assertEqual(run(service, "SystemCallFilter=~@resources chroot", "SystemCallErrorNumber=1").returncode, 0)
+        for lines, said in (([], "no allow-list"), (["SystemCallFilter=~@resources"], "no allow-list"), ([service, "SystemCallFilter="], "without a name"),
+                            ([service, "SystemCallFilter=~"], "without a name"), ([service, "SystemCallFilter=~chrooot"], "chrooot: no system call"),
+                            ([service, "SystemCallFilter=~@resorces"], "@resorces: no set"), ([service, "SystemCallFilter=~chroot:EPERM"], "no system call"),
+                            ([service, "SystemCallErrorNumber=EPRM"], "no error number"), ([service, "SystemCallErrorNumber=0"], "no error number")):
+            refused = run(*lines)
+            self.assertNotEqual(refused.returncode, 0, lines)
+            self.assertIn(said, refused.stderr)
+
