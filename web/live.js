@@ -1,4 +1,5 @@
-// The live view: what /v1/live tells once a second, drawn. Rates are differences between two events; nothing is loaded from elsewhere.
+// The live view: what /v1/live tells once a second, drawn. Rates are differences between two events;
+// nothing is loaded from elsewhere.
 "use strict";
 
 const HISTORY = 300; // seconds
@@ -6,9 +7,12 @@ const RECENT = 10; // seconds of the histogram
 const MOST_DRAWN = 12; // nodes on a side of the picture
 const GAP = 2.5; // seconds without an event, after which a line is not drawn on
 const AGAIN = 2; // seconds until a stream that was refused is tried again
+const PATIENCE = 5; // seconds until the switch must have said why it refuses
+const SILENCE = 5; // seconds without a word, after which that is said, and again every so many
+const MOST_NAMED = 8; // nodes in a title
 
 const byId = (id) => document.getElementById(id);
-const state = { before: null, now: null, seconds: 1, traffic: [], latency: {}, counts: {}, paused: false };
+const state = { before: null, now: null, seconds: 1, traffic: [], latency: {}, counts: {}, paused: false, heard: 0 };
 
 // ---------------------------------------------------------------------------------------------------------- numbers
 
@@ -75,17 +79,18 @@ function element(name, attributes, text) {
   return made;
 }
 
+// A row is a list of cells, which may have a `title`.
 function fill(id, rows) {
   const body = byId(id).querySelector("tbody");
   body.replaceChildren(
     ...rows.map((cells) => {
       const row = document.createElement("tr");
+      if (cells.title) row.title = cells.title;
       for (const cell of cells) {
         const td = document.createElement("td");
         if (cell !== null && typeof cell === "object") {
           td.textContent = cell.text;
           td.className = cell.style ?? "";
-          if (cell.title) td.title = cell.title;
         } else {
           td.textContent = cell;
         }
@@ -104,7 +109,8 @@ function sized(id, height) {
   return [svg, width, height];
 }
 
-// A path through samples: broken where there is no value, or none came for GAP seconds; and those that have no neighbour to be joined with.
+// A path through samples: broken where there is no value, or none came for GAP seconds;
+// and those that have no neighbour to be joined with.
 function joined(samples, x, y) {
   let d = "";
   const lone = [];
@@ -140,7 +146,10 @@ function chart(id, series, now, unit) {
   for (const s of series) {
     const { d, lone } = joined(s.samples, x, y);
     parts.push(element("path", { d: d || "M0 0", fill: "none", stroke: s.color, "stroke-width": 2 }));
-    for (const v of lone) parts.push(element("circle", { cx: x(v.at).toFixed(1), cy: y(v.value).toFixed(1), r: 2.5, fill: s.color }));
+    for (const v of lone) {
+      const [cx, cy] = [x(v.at).toFixed(1), y(v.value).toFixed(1)];
+      parts.push(element("circle", { cx, cy, r: 2.5, fill: s.color }));
+    }
   }
   svg.replaceChildren(...parts);
 }
@@ -162,13 +171,31 @@ function drawHistogram(counts, edges) {
   svg.replaceChildren(...parts);
 }
 
-// Who has left in order is no part of the picture. Where there is no room for all: those that are lost, then metadata, come first.
+// Those of the servers that there is room for: at most half of it is for the lost, while those that live want it.
+// Of these, who joins comes first, then metadata servers.
+function chosenOf(servers) {
+  const lost = servers.filter((n) => n.state === "gone");
+  const rank = (n) => (n.state !== "ready" ? 0 : n.kind === "metadata" ? 1 : 2);
+  const living = servers.filter((n) => n.state !== "gone").sort((a, b) => rank(a) - rank(b));
+  const shown = lost.slice(0, Math.max(MOST_DRAWN / 2, MOST_DRAWN - living.length));
+  const chosen = new Set([...shown, ...living.slice(0, MOST_DRAWN - shown.length)]);
+  return servers.filter((n) => chosen.has(n));
+}
+
+// "and 3 more memory nodes, 1 more client": those that are not drawn.
+function hiddenWords(all, drawn) {
+  const parts = [["memory", "memory node"], ["metadata", "metadata server"], ["client", "client"]].map(([kind, what]) => {
+    const count = all.filter((n) => n.kind === kind).length - drawn.filter((n) => n.kind === kind).length;
+    return count === 0 ? "" : `${count} more ${what}${count === 1 ? "" : "s"}`;
+  });
+  const hidden = parts.filter((part) => part !== "");
+  return hidden.length === 0 ? "" : ` · and ${hidden.join(", ")}`;
+}
+
+// Who has left in order is no part of the picture.
 function drawRack(nodes) {
   const drawn = nodes.filter((n) => n.kind !== "switch" && !n.hasLeft && (n.state !== "gone" || n.kind !== "client"));
-  const servers = drawn.filter((n) => n.kind !== "client");
-  const rank = (n) => (n.state !== "ready" ? 0 : n.kind === "metadata" ? 1 : 2);
-  const chosen = new Set([...servers].sort((a, b) => rank(a) - rank(b)).slice(0, MOST_DRAWN));
-  const upper = servers.filter((n) => chosen.has(n));
+  const upper = chosenOf(drawn.filter((n) => n.kind !== "client"));
   const clients = drawn.filter((n) => n.kind === "client").sort((a, b) => b.in + b.out - a.in - a.out);
   const lower = clients.slice(0, MOST_DRAWN);
   const [svg, height, y] = [byId("rack"), 330, 165];
@@ -179,6 +206,8 @@ function drawRack(nodes) {
   svg.style.minWidth = `${Math.round(least * 0.85)}px`;
   const parts = [];
   const boxed = state.now.box && state.now.box.counters;
+  const box = { rx: 8, fill: "var(--card)", "stroke-width": 2 };
+  const rateWords = (n) => `${atMost(n)}${words(n.in + n.out)}/s`;
   const place = (list, at, side) =>
     list.forEach((n, i) => {
       const x = ((i + 0.5) / list.length) * (width - 40) + 20;
@@ -186,23 +215,23 @@ function drawRack(nodes) {
       const load = n.in + n.out;
       const group = element("g", {});
       group.append(
-        element("title", {}, n.shares.length === 0 ? n.name : `${n.name}: ${sharedWords(n)}`),
+        element("title", {}, n.others === 0 ? n.name : `${n.name}: ${sharedWords(n)}`),
         element("line", {
-          x1: x, x2: x, y1: at + side * 22, y2: y - side * 20, stroke: color, "stroke-width": 1 + Math.min(14, 2.2 * Math.log10(1 + load)),
+          x1: x, x2: x, y1: at + side * 22, y2: y - side * 20,
+          stroke: color, "stroke-width": 1 + Math.min(14, 2.2 * Math.log10(1 + load)),
           "stroke-dasharray": n.state === "ready" ? "none" : "5 5", opacity: 0.55,
         }),
-        element("rect", { x: x - 52, y: at - 22, width: 104, height: 44, rx: 8, fill: "var(--card)", stroke: color, "stroke-width": 2 }),
+        element("rect", { x: x - 52, y: at - 22, width: 104, height: 44, ...box, stroke: color }),
         element("text", { x, y: at - 3, "text-anchor": "middle" }, shortened(n.name, 14)),
-        element("text", { x, y: at + 14, "text-anchor": "middle", class: "quiet" }, n.state === "ready" ? `${atMost(n)}${words(load)}/s` : n.state),
+        element("text", { x, y: at + 14, "text-anchor": "middle", class: "quiet" }, n.state === "ready" ? rateWords(n) : n.state),
       );
       parts.push(group);
     });
   place(upper, 40, 1);
   place(lower, 290, -1);
-  parts.push(element("rect", { x: 20, y: y - 20, width: width - 40, height: 40, rx: 8, fill: "var(--card)", stroke: "var(--switch)", "stroke-width": 2 }));
+  parts.push(element("rect", { x: 20, y: y - 20, width: width - 40, height: 40, ...box, stroke: "var(--switch)" }));
   const said = boxed ? ` · box: ${state.now.box.box}, ${state.now.box.on ? "on" : "off"}` : "";
-  const hidden = [[servers.length - upper.length, "memory nodes"], [clients.length - lower.length, "clients"]].filter(([n]) => n > 0);
-  const more = hidden.length ? ` · and ${hidden.map(([n, what]) => `${n} more ${n === 1 ? what.slice(0, -1) : what}`).join(", ")}` : "";
+  const more = hiddenWords(drawn, [...upper, ...lower]);
   parts.push(element("text", { x: width / 2, y: y + 5, "text-anchor": "middle" }, `switch${said}${more}`));
   svg.replaceChildren(...parts);
 }
@@ -212,23 +241,45 @@ function drawRack(nodes) {
 // What a stage took it has answered itself, or put in order.
 const dropsOf = (port) => Object.entries(port.drops).reduce((sum, [reason, n]) => (reason === "taken by stage" ? sum : sum + n), 0);
 
-const portOf = (event, mac) => event?.switch?.ports?.find((p) => p.macs.includes(mac));
-
 // A node has at most what its port has, which is all that is counted.
-const atMost = (n) => (n.shares.length === 0 ? "" : "≤ ");
-const sharedWords = (n) => `behind one port with ${n.shares.join(", ")}; counted together`;
+const atMost = (n) => (n.others === 0 ? "" : "≤ ");
+
+// Some of those who share a node's port by name; of the rest, strangers among them, how many they are.
+function sharedWords(n) {
+  const named = n.neighbours.filter((name) => name !== n.name).slice(0, MOST_NAMED);
+  const rest = n.others - named.length;
+  const more = named.length === 0 ? `${rest} other ${rest === 1 ? "address" : "addresses"}` : `${rest} more`;
+  const all = rest > 0 ? [named.join(", "), more].filter((part) => part !== "").join(" and ") : named.join(", ");
+  return `behind one port with ${all}; counted together`;
+}
+
+// {address: its port, how many share that (but for nodes that are gone), and names of some of these}
+function placesOf(event) {
+  const byMac = new Map(event.nodes.map((n) => [n.mac, n]));
+  const places = new Map();
+  for (const port of event.switch?.ports ?? []) {
+    const living = port.macs.filter((mac) => byMac.get(mac)?.state !== "gone");
+    // One more than are named: a node is not its own neighbour.
+    const names = living.filter((mac) => byMac.has(mac)).slice(0, MOST_NAMED + 1).map((mac) => byMac.get(mac).name);
+    for (const mac of port.macs) places.set(mac, { port, sharers: living.length, names });
+  }
+  return places;
+}
 
 function nodeRows(event, before) {
+  const places = placesOf(event);
+  const were = before ? placesOf(before) : new Map();
   return event.nodes.map((n) => {
-    const port = portOf(event, n.mac);
-    const among = port && port.macs.length > 1 && n.state !== "gone" ? event.nodes : [];
-    const shares = among.filter((o) => o !== n && o.state !== "gone" && port.macs.includes(o.mac)).map((o) => o.name);
-    const was = port && (before?.switch?.ports ?? []).find((p) => p.number === port.number && p.macs.includes(n.mac));
-    const drops = port ? dropsOf(port) : 0;
+    const { port, sharers, names } = places.get(n.mac) ?? { sharers: 0, names: [] };
+    const wasAt = were.get(n.mac)?.port;
+    const was = wasAt?.number === port?.number ? wasAt : undefined;
+    const counted = (name) => (port ? rate(port[name], was?.[name]) : 0);
     return {
-      name: n.name, kind: n.kind, state: n.state, hasLeft: n.state === "gone" && n.left === true, shares, ip: n.ip, exports: n.regions.reduce((sum, r) => sum + r.length, 0), drops,
-      in: port ? rate(port.rx_frames, was?.rx_frames) : 0, out: port ? rate(port.tx_frames, was?.tx_frames) : 0,
-      inBytes: port ? rate(port.rx_bytes, was?.rx_bytes) : 0, outBytes: port ? rate(port.tx_bytes, was?.tx_bytes) : 0,
+      name: n.name, kind: n.kind, state: n.state, hasLeft: n.state === "gone" && n.left === true, ip: n.ip,
+      exports: n.regions.reduce((sum, r) => sum + r.length, 0),
+      others: n.state === "gone" ? 0 : Math.max(0, sharers - 1), neighbours: names,
+      drops: port ? dropsOf(port) : 0,
+      in: counted("rx_frames"), out: counted("tx_frames"), inBytes: counted("rx_bytes"), outBytes: counted("tx_bytes"),
     };
   });
 }
@@ -263,8 +314,10 @@ function drawLatency(event) {
 }
 
 function takeTraffic(event, before) {
+  const were = new Map((before?.switch?.ports ?? []).map((p) => [p.number, p]));
   const through = (event.switch.ports ?? []).reduce((sum, p) => {
-    const was = before?.switch?.ports?.find((b) => b.number === p.number && b.name === p.name);
+    const wasAt = were.get(p.number);
+    const was = wasAt?.name === p.name ? wasAt : undefined;
     return { frames: sum.frames + rate(p.rx_frames, was?.rx_frames), bytes: sum.bytes + rate(p.rx_bytes, was?.rx_bytes) };
   }, { frames: 0, bytes: 0 });
   keep(state.traffic, event.at_ms / 1e3, before ? through.frames / 1e3 : null);
@@ -308,29 +361,35 @@ function drawBox(box, before) {
     `${box.connections} connections, ${box.tracked_keys} keys and ${box.tracked_words} words tracked, ` +
     `${box.open_links} links and ${box.replaced_under_way} replaced operations under way, ${box.held} packets held`;
   const rows = Object.entries(box.counters)
-    .map(([name, n]) => ({ name, all: n, rate: before?.counters ? rate(n, before.counters[name] ?? 0) : 0, meaning: box.meanings[name] ?? "" }))
+    .map(([name, n]) => {
+      const aSecond = before?.counters ? rate(n, before.counters[name] ?? 0) : 0;
+      return { name, all: n, rate: aSecond, meaning: box.meanings[name] ?? "" };
+    })
     .sort((a, b) => b.rate - a.rate || b.all - a.all)
     .slice(0, 14);
   fill("verdicts", rows.map((r) => [r.name, words(r.rate), words(r.all), { text: r.meaning, style: "words" }]));
   byId("keys-section").hidden = box.top_keys.length === 0;
-  fill("keys", box.top_keys.slice(0, 12).map((k) => [k.key, words(k.heat), words(k.links), words(k.writes_steered), words(k.reads_steered)]));
+  fill("keys", box.top_keys.slice(0, 12).map((k) =>
+    [k.key, words(k.heat), words(k.links), words(k.writes_steered), words(k.reads_steered)]));
   byId("connections-section").hidden = box.top_connections.length === 0;
   const same = (a, b) => a.from === b.from && a.to === b.to && a.qpns[0] === b.qpns[0] && a.qpns[1] === b.qpns[1];
   fill("connections", box.top_connections.slice(0, 12).map((c) => {
     const was = before?.top_connections?.find((b) => same(b, c));
-    return [c.from, { text: `${c.to} qp ${c.qpns[1]}`, style: "words" }, words(rate(c.requests, was?.requests)), words(rate(c.responses, was?.responses)),
-      words(rate(c.changed, was?.changed)), words(c.delayed), words(c.dropped)];
+    const rates = ["requests", "responses", "changed"].map((name) => words(rate(c[name], was?.[name])));
+    return [c.from, { text: `${c.to} qp ${c.qpns[1]}`, style: "words" }, ...rates, words(c.delayed), words(c.dropped)];
   }));
 }
 
 function take(event) {
-  const before = state.now;
+  // A clock that was set back tells nothing of how long it was.
+  const before = state.now && event.at_ms > state.now.at_ms ? state.now : null;
   state.seconds = before ? Math.max(0.05, (event.at_ms - before.at_ms) / 1e3) : 1;
   state.before = before;
   state.now = event;
   const nodes = nodeRows(event, before);
   const through = takeTraffic(event, before);
   takeLatency(event, before);
+  sayHowItIs(event, nodes);
   if (state.paused) return;
   drawTiles(event, through);
   drawRack(nodes);
@@ -338,16 +397,25 @@ function take(event) {
   drawLatency(event);
   drawBox(event.box, before?.box);
   fill("nodes", nodes.map((n) => {
-    const counted = (text) => (n.shares.length === 0 ? text : { text: atMost(n) + text, title: sharedWords(n) });
-    return [{ text: n.name, style: "name" }, { text: n.kind, style: "words" },
+    const counted = [words(n.in), words(n.out), (n.inBytes / 1e6).toFixed(2), (n.outBytes / 1e6).toFixed(2), words(n.drops)];
+    const cells = [{ text: n.name, style: "name" }, { text: n.kind, style: "words" },
       { text: n.hasLeft ? "left" : n.state, style: n.state === "gone" && !n.hasLeft ? "words gone" : "words" },
-      { text: n.ip, style: "words" }, n.exports ? bytes(n.exports) : "", counted(words(n.in)), counted(words(n.out)),
-      counted((n.inBytes / 1e6).toFixed(2)), counted((n.outBytes / 1e6).toFixed(2)), counted(words(n.drops))];
+      { text: n.ip, style: "words" }, n.exports ? bytes(n.exports) : "", ...counted.map((text) => atMost(n) + text)];
+    if (n.others > 0) cells.title = sharedWords(n);
+    return cells;
   }));
-  byId("shared").hidden = nodes.every((n) => n.shares.length === 0);
-  const gone = nodes.filter((n) => n.state === "gone" && !n.hasLeft && n.kind !== "client").map((n) => n.name);
+  byId("shared").hidden = nodes.every((n) => n.others === 0);
+}
+
+// ------------------------------------------------------------------------------------------------------------- the status
+
+function sayHowItIs(event, nodes) {
   if (event.nodes_error) return say(event.nodes_error, true);
-  say(gone.length ? `${gone.join(", ")} ${gone.length === 1 ? "is" : "are"} gone` : `${nodes.filter((n) => !n.hasLeft).length} nodes`, gone.length !== 0);
+  const gone = nodes.filter((n) => n.state === "gone" && !n.hasLeft && n.kind !== "client").map((n) => n.name);
+  if (gone.length === 0) return say(`${nodes.filter((n) => !n.hasLeft).length} nodes`, false);
+  const rest = gone.length - MOST_NAMED;
+  const names = gone.slice(0, MOST_NAMED).join(", ") + (rest > 0 ? ` and ${rest} more` : "");
+  say(`${names} ${gone.length === 1 ? "is" : "are"} gone`, true);
 }
 
 function say(text, bad) {
@@ -397,9 +465,22 @@ document.addEventListener("keydown", (event) => {
 
 let events;
 
+const heard = () => (state.heard = performance.now());
+
+// The switch hangs, or what is between. Said in steps, for those to whom it is read aloud.
+function noteSilence() {
+  const silent = (performance.now() - state.heard) / 1e3;
+  if (silent < SILENCE || events.readyState === EventSource.CLOSED) return;
+  // Of a stream that broke it is said already that it is tried again.
+  if (events.readyState === EventSource.CONNECTING && byId("status").className === "lost") return;
+  say(`nothing heard from the switch for ${Math.floor(silent / SILENCE) * SILENCE} s`, true);
+}
+
 function listen() {
   events = new EventSource("/v1/live");
+  events.onopen = heard;
   events.onmessage = (message) => {
+    heard();
     const event = JSON.parse(message.data);
     if (event.switch?.error) return say(event.switch.error, true);
     take(event);
@@ -410,19 +491,32 @@ function listen() {
   };
 }
 
+// What an answer says that is no stream, or why there was none. It may be that of something between here and the switch.
+async function reasonOf(answer) {
+  if (answer.type === "opaqueredirect") return "not the switch answers: the page is sent elsewhere; is there a login?";
+  const type = (answer.headers.get("Content-Type") ?? "without a type").split(";")[0];
+  if (answer.ok && type === "text/event-stream") return "the switch was busy";
+  const said = type === "application/json" ? await answer.json().catch(() => null) : null;
+  if (typeof said?.error === "string") return said.error;
+  if (!answer.ok) return `the answer is an error (${answer.status})`;
+  return `not the switch answers, but something else (${type}); is there a login?`;
+}
+
 // A browser that was refused the stream (503: too many readers) gives up, and does not say why: that is asked for.
 async function tryAgain() {
   let why;
   const asking = new AbortController();
+  const limit = setTimeout(() => asking.abort(), PATIENCE * 1e3);
   try {
-    const answer = await fetch("/v1/live", { signal: asking.signal });
-    why = answer.ok ? "the switch was busy" : await answer.json().then((said) => said.error, () => `the switch answers with ${answer.status}`);
+    why = await reasonOf(await fetch("/v1/live", { signal: asking.signal, redirect: "manual" }));
   } catch {
     why = "the switch does not answer";
   }
+  clearTimeout(limit);
   asking.abort(); // of a stream that is granted now, its place
   say(`${why}; trying again …`, true);
   setTimeout(listen, AGAIN * 1e3);
 }
 
 listen();
+setInterval(noteSilence, 1000);

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
+#include <string_view>
 
 #include "cli/box_report.h"
 #include "cli/commands.h"
@@ -24,22 +27,35 @@ constexpr std::size_t kMostClients = 12;
 
 std::uint64_t number(const json& object, const char* name) { return object.value(name, std::uint64_t{0}); }
 
-// The port where a MAC was seen; null: none.
-const json* port_of(const json& state, const std::string& mac) {
-  if (!state["switch"].contains("ports")) return nullptr;
-  for (const json& port : state["switch"]["ports"]) {
-    if (std::ranges::find(port["macs"], json(mac)) != port["macs"].end()) return &port;
+// The ports of a state, by who is behind them.
+class Ports {
+ public:
+  explicit Ports(const json& state) {
+    if (!state["switch"].contains("ports")) return;
+    std::set<std::string_view> gone;
+    for (const json& node : state["nodes"]) {
+      if (node["state"] == "gone") gone.insert(node["mac"].get_ref<const std::string&>());
+    }
+    for (const json& port : state["switch"]["ports"]) {
+      std::size_t living = 0;
+      for (const json& mac : port["macs"]) living += gone.contains(mac.get_ref<const std::string&>()) ? 0u : 1u;
+      for (const json& mac : port["macs"]) places_[mac.get_ref<const std::string&>()] = {&port, living > 1};
+    }
   }
-  return nullptr;
-}
 
-// Whether several nodes that live are behind the port.
-bool is_shared(const json& state, const json& port) {
-  if (port["macs"].size() < 2) return false;
-  return std::ranges::count_if(state["nodes"], [&port](const json& node) {
-           return node["state"] != "gone" && std::ranges::find(port["macs"], node["mac"]) != port["macs"].end();
-         }) > 1;
-}
+  struct Place {
+    const json* port = nullptr;
+    bool is_shared =
+        false;  // by several addresses, a stranger's or another node's, that are not of nodes that are gone
+  };
+  Place find(const std::string& mac) const {
+    const auto place = places_.find(mac);
+    return place == places_.end() ? Place{} : place->second;
+  }
+
+ private:
+  std::map<std::string_view, Place> places_;
+};
 
 struct Traffic {
   double frames_in = 0;  // from the node
@@ -47,20 +63,20 @@ struct Traffic {
   double bytes_in = 0;
   double bytes_out = 0;
   std::uint64_t drops = 0;
-  bool is_shared = false;  // of a port that several nodes are behind: theirs together
+  bool is_shared = false;  // of a port that others are behind, too: all of them together
 };
 
-Traffic traffic_of(const json& node, const json& now, const json& before, double seconds) {
+Traffic traffic_of(const json& node, const Ports& now, const Ports& before, double seconds) {
   Traffic t;
-  const auto mac = node["mac"].get<std::string>();
-  const json* const port = port_of(now, mac);
+  const auto& mac = node["mac"].get_ref<const std::string&>();
+  const auto [port, is_shared] = now.find(mac);
   if (port == nullptr) return t;
-  t.is_shared = is_shared(now, *port);
+  t.is_shared = is_shared && node["state"] != "gone";
   // What a stage took it has answered itself, or put in order.
   for (const auto& [reason, count] : (*port)["drops"].items()) {
     if (reason != to_string(switching::DropReason::kStage)) t.drops += count.get<std::uint64_t>();
   }
-  const json* const was = port_of(before, mac);
+  const json* const was = before.find(mac).port;
   if (was == nullptr || (*was)["number"] != (*port)["number"]) return t;
   const auto rate = [&](const char* name) {
     const std::uint64_t a = number(*port, name);
@@ -96,24 +112,30 @@ std::string node_row(const json& node, const Traffic& t) {
 std::string node_table(const json& now, const json& before, double seconds) {
   std::string text = fmt::format("{:<22} {:<9} {:<8} {:>8} {:>11} {:>11} {:>9} {:>9} {:>9}\n", "NODE", "KIND", "STATE",
                                  "EXPORTS", "FRAMES/S <", "FRAMES/S >", "MB/S <", "MB/S >", "DROPPED");
-  struct Row {
-    double load;
-    std::string text;
+  struct Client {
+    const json* node;
+    Traffic t;
   };
-  std::vector<Row> clients;
+  bool any_shared = false;
+  const auto add = [&](const json& node, const Traffic& t) {
+    text += node_row(node, t);
+    any_shared |= t.is_shared;
+  };
+  std::vector<Client> clients;
+  const Ports ports(now);
+  const Ports were(before);
   for (const json& node : now["nodes"]) {
-    const Traffic t = traffic_of(node, now, before, seconds);
+    const Traffic t = traffic_of(node, ports, were, seconds);
     if (node["kind"] != "client") {
-      if (node["kind"] != "switch") text += node_row(node, t);
+      if (node["kind"] != "switch") add(node, t);
     } else if (node["state"] != "gone") {
-      clients.push_back({t.frames_in + t.frames_out, node_row(node, t)});
+      clients.push_back({&node, t});
     }
   }
-  std::ranges::stable_sort(clients, std::greater<>{}, &Row::load);
-  for (std::size_t i = 0; i < std::min(clients.size(), kMostClients); ++i) text += clients[i].text;
+  std::ranges::stable_sort(clients, std::greater<>{}, [](const Client& c) { return c.t.frames_in + c.t.frames_out; });
+  for (std::size_t i = 0; i < std::min(clients.size(), kMostClients); ++i) add(*clients[i].node, clients[i].t);
   if (clients.size() > kMostClients) text += fmt::format("… and {} clients more\n", clients.size() - kMostClients);
-  if (text.find(" <=") != std::string::npos)
-    text += "<=: of a port that several nodes are behind, all of them together\n";
+  if (any_shared) text += "<=: of a port that others are behind, too, all of them together\n";
   return text;
 }
 

@@ -251,6 +251,16 @@ class OperateTest(live_rack.LiveRack):
         page.wait_for("document.getElementById('status').className === 'lost'", "the page says that the switch is gone", PATIENCE)
         self.sluice("rack", "up", "--http", self.http, code=0)
         page.wait_for("document.getElementById('status').className === ''", "the page has come back", PATIENCE)
+        # One that hangs ends no connection.
+        status = json.loads(self.sluice("rack", "status", "--json").stdout)
+        pid = next(d["pid"] for d in status["daemons"] if d["name"] == "switch")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            page.wait_for("document.getElementById('status').textContent === 'nothing heard from the switch for 5 s'", "the silence", PATIENCE)
+            self.assertEqual(page.value("document.getElementById('status').className"), "lost")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        page.wait_for("document.getElementById('status').textContent.endsWith(' nodes')", "the switch is heard again", PATIENCE)
 
     def quiet_page(self, **how):
         """A page that is told by the test alone what to show, and what the rack would have told it."""
@@ -284,6 +294,15 @@ class OperateTest(live_rack.LiveRack):
         drawn = self.texts(page, "#rack text")
         self.assertLessEqual({"lost", "metadata", "m0"}, set(drawn))
         self.assertTrue(drawn[-1].endswith("and 10 more memory nodes"), drawn[-1])
+        # Many are lost, and those that live are seen all the same; of each kind is told how many are not.
+        crowd = [node(f"l{i}", state="gone") for i in range(20)] + [node(f"m{i}") for i in range(5)]
+        self.show(page, {**state, "nodes": [*crowd, *(node(f"s{i}", kind="metadata") for i in range(3))]})
+        drawn = self.texts(page, "#rack text")
+        self.assertLessEqual({"s0", "s1", "s2", "m0", "m1", "m2"}, set(drawn))
+        self.assertEqual(len([text for text in drawn if text.startswith("l")]), 6)
+        self.assertTrue(drawn[-1].endswith("and 16 more memory nodes"), drawn[-1])
+        self.show(page, {**state, "nodes": [node(f"s{i}", kind="metadata") for i in range(13)]})
+        self.assertTrue(self.texts(page, "#rack text")[-1].endswith("and 1 more metadata server"))
         # Who has left in order is not lost.
         self.show(page, {**state, "nodes": [node("away", state="gone", left=True), node("lost", state="gone"), *others]})
         self.assertNotIn("away", self.texts(page, "#rack text"))
@@ -303,8 +322,22 @@ class OperateTest(live_rack.LiveRack):
             self.show(page, {**state, "at_ms": state["at_ms"] + at * 1000, "switch": {**state["switch"], "ports": [port]},
                              "nodes": [node("a", mac="02:00:00:00:00:0a"), node("b", mac="02:00:00:00:00:0b")]})
         self.assertEqual(self.texts(page, "#nodes tbody td:nth-child(6)"), ["≤ 5000", "≤ 5000"])
-        self.assertIn("b", page.value("document.querySelector('#nodes tbody td:nth-child(6)').title"))
+        title = "document.querySelector('#nodes tbody tr').title"
+        self.assertEqual(page.value(title), "behind one port with b; counted together")
         self.assertFalse(page.value("document.getElementById('shared').hidden"))
+
+        def behind_one_port(macs, *nodes):
+            self.show(page, {**state, "switch": {**state["switch"], "ports": [{**ports[0], "macs": macs}]}, "nodes": nodes})
+
+        # A node and strangers; one whose neighbour is gone; and so many that a title names only some.
+        behind_one_port(["a", "x", "y"], node("a", mac="a"))
+        self.assertEqual(page.value(title), "behind one port with 2 other addresses; counted together")
+        behind_one_port(["a", "b"], node("a", mac="a"), node("b", mac="b", state="gone"))
+        self.assertEqual(self.texts(page, "#nodes tbody td:nth-child(6)"), ["0", "0"])
+        many = [f"n{i}" for i in range(2000)]
+        behind_one_port([*many, "stranger"], *(node(name, mac=name) for name in many))
+        self.assertEqual(page.value(title), "behind one port with n1, n2, n3, n4, n5, n6, n7, n8 and 1992 more; counted together")
+        self.assertEqual(page.value("document.querySelectorAll('#nodes td[title]').length"), 0, "a row has one title, not a cell each")
         self.assertEqual(page.errors, [])
 
     @unittest.skipUnless(browser.find_browser(), "skipped: no browser (Debian: chromium)")
@@ -328,6 +361,12 @@ class OperateTest(live_rack.LiveRack):
         x = "document.querySelector('#traffic path').getAttribute('d').match(/[ML]([0-9.]+)/g).map((s) => parseFloat(s.slice(1)))"
         xs = page.value(x)
         self.assertAlmostEqual((xs[9] - xs[8]) / (xs[2] - xs[1]), 32, delta=3)
+        # A clock that is set back tells of no rate: what was counted meanwhile is no peak.
+        for at, frames in ((30, 10**9), (31, 10**9 + 5)):
+            second(at, frames, 1)
+            self.assertEqual(page.value("state.traffic.at(-1).value"), None if at == 30 else 0.005)
+        for at in range(40, 50):
+            second(at, at * 2, 1)
         labels = [text for text in self.texts(page, "#traffic text") if text.replace(".", "").isdigit()]
         self.assertGreater(len(labels), 2)
         self.assertEqual(len(labels), len(set(labels)), labels)
@@ -374,6 +413,45 @@ class OperateTest(live_rack.LiveRack):
         page.wait_for("document.getElementById('status').textContent.endsWith(' nodes')", "the stream", PATIENCE)
 
     @unittest.skipUnless(browser.find_browser(), "skipped: no browser (Debian: chromium)")
+    def test_what_is_between_a_live_view_and_the_switch_is_not_taken_for_the_switch(self):
+        answers = {"login": (200, "text/html", "<form>"), "words": (502, "text/html", "bad gateway"), "json": (403, "application/json", '{"why": "no"}'),
+                   "null": (403, "application/json", "null"), "away": (302, "text/html", ""), "silent": (503, "application/json", "")}
+        asked = []
+
+        class Between(Quiet):
+            def do_GET(self):
+                if not self.path.startswith("/v1/"):
+                    return super().do_GET()
+                asked.append(self.path)
+                if self.server.way == "silent" and len(asked) > 1:
+                    return self.server.ended.wait(PATIENCE)
+                status, kind, text = answers[self.server.way]
+                self.send_response(status)
+                if status == 302:
+                    self.send_header("Location", "/live.html")
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                return self.wfile.write(text.encode())
+
+        said = {"login": "not the switch answers, but something else (text/html); is there a login?", "words": "the answer is an error (502)",
+                "json": "the answer is an error (403)", "null": "the answer is an error (403)",
+                "away": "not the switch answers: the page is sent elsewhere; is there a login?", "silent": "the switch does not answer"}
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Between, directory=WEB)) as server:
+            server.daemon_threads, server.ended = True, threading.Event()
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            try:
+                for server.way, why in said.items():
+                    asked.clear()
+                    page = browser.Page(f"http://127.0.0.1:{server.server_port}/live.html")
+                    self.pages.append(page)
+                    page.wait_for(f"document.getElementById('status')?.textContent === {json.dumps(why + '; trying again …')}", server.way, PATIENCE)
+                    self.pages.pop().close()
+            finally:
+                server.ended.set()
+                server.shutdown()
+
+    @unittest.skipUnless(browser.find_browser(), "skipped: no browser (Debian: chromium)")
     def test_a_page_of_another_origin_cannot_frame_the_live_view(self):
         self.up("--no-metadata", "--memory-nodes", "1", box="off")
         folder = pathlib.Path(self.folder) / "elsewhere"
@@ -412,12 +490,13 @@ class OperateTest(live_rack.LiveRack):
         memory = {**node, "kind": "memory"}
         nodes = [node, {**memory, "name": "wire-a", "mac": "a"}, {**memory, "name": "wire-b", "mac": "b"}, {**memory, "name": "alone", "mac": "c"},
                  {**memory, "name": "away", "mac": "d", "state": "gone", "left": True}, {**memory, "name": "lost", "mac": "e", "state": "gone"},
-                 {**memory, "name": "rack-of-the-cellar-below-1", "mac": "f"}, {**memory, "name": "rack-of-the-cellar-below-2", "mac": "g"}]
+                 {**memory, "name": "rack-of-the-cellar-below-1", "mac": "f"}, {**memory, "name": "rack-of-the-cellar-below-2", "mac": "g"},
+                 {**memory, "name": "among-strangers", "mac": "h"}]
 
         def state():
             at_ms = int(time.time() * 1000)
             port = {"up": True, "rx_frames": at_ms, "tx_frames": 0, "rx_bytes": 0, "tx_bytes": 0, "drops": {}}
-            ports = [{**port, "number": 0, "macs": ["a", "b", "d"]}, {**port, "number": 1, "macs": ["c", "e"]}]
+            ports = [{**port, "number": 0, "macs": ["a", "b", "d"]}, {**port, "number": 1, "macs": ["c", "e"]}, {**port, "number": 2, "macs": ["h", "x"]}]
             return {"at_ms": at_ms, "nodes": nodes, "box": None, "may_change": True, "switch": {"ports": ports, "latency": {}, "latency_edges_s": []}}
 
         class Directory(http.server.BaseHTTPRequestHandler):
@@ -443,7 +522,7 @@ class OperateTest(live_rack.LiveRack):
             finally:
                 server.shutdown()
         rows = {line.split()[0]: line.split()[1:] for line in lines if len(line.split()) > 4}
-        for name in ("wire-a", "wire-b"):
+        for name in ("wire-a", "wire-b", "among-strangers"):
             self.assertTrue(rows[name][2].startswith("<="), lines)
         self.assertEqual(rows["alone"][2][0], "1", lines)
         self.assertEqual((rows["away"][1], rows["lost"][1]), ("left", "gone"), lines)
@@ -530,6 +609,25 @@ class OperateTest(live_rack.LiveRack):
             child.terminate()
             self.assertEqual(child.wait(60), 0)
 
+    def test_what_is_not_understood_of_a_units_filter_is_refused(self):
+        if not has("systemd-analyze"):
+            self.skipTest("skipped: no systemd-analyze (Debian: systemd)")
+        unit = pathlib.Path(self.folder) / "a.service"
+
+        def run(*lines):
+            unit.write_text("\n".join(["[Service]", *lines, ""]))
+            return subprocess.run([sys.executable, HERE / "syscall_filter.py", unit, "true"], capture_output=True, text=True, check=False)
+
+        service = "SystemCallFilter=@system-service"
+        self.assertEqual(run(service, "SystemCallFilter=~@resources chroot", "SystemCallErrorNumber=1").returncode, 0)
+        for lines, said in (([], "no allow-list"), (["SystemCallFilter=~@resources"], "no allow-list"), ([service, "SystemCallFilter="], "without a name"),
+                            ([service, "SystemCallFilter=~"], "without a name"), ([service, "SystemCallFilter=~chrooot"], "chrooot: no system call"),
+                            ([service, "SystemCallFilter=~@resorces"], "@resorces: no set"), ([service, "SystemCallFilter=~chroot:EPERM"], "no system call"),
+                            ([service, "SystemCallErrorNumber=EPRM"], "no error number"), ([service, "SystemCallErrorNumber=0"], "no error number")):
+            refused = run(*lines)
+            self.assertNotEqual(refused.returncode, 0, lines)
+            self.assertIn(said, refused.stderr)
+
     def test_the_units_try_until_the_machine_has_its_addresses(self):
         units = sorted(UNITS.glob("*.service"))
         self.assertEqual(len(units), 3)
@@ -570,22 +668,3 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     live_rack.SLUICE = str(pathlib.Path(sys.argv.pop(1)).resolve())
     unittest.main(verbosity=2)
-    def test_what_is_not_understood_of_a_units_filter_is_refused(self):
-        if not has("systemd-analyze"):
-            self.skipTest("skipped: no systemd-analyze (Debian: systemd)")
-        unit = pathlib.Path(self.folder) / "a.service"
-
-        def run(*lines):
-            unit.write_text("\n".join(["[Service]", *lines, ""]))
-            return subprocess.run([sys.executable, HERE / "syscall_filter.py", unit, "true"], capture_output=True, text=True, check=False)
-
-        service = "SystemCallFilter=@system-service"
-        self.assertEqual(run(service, "SystemCallFilter=~@resources chroot", "SystemCallErrorNumber=1").returncode, 0)
-        for lines, said in (([], "no allow-list"), (["SystemCallFilter=~@resources"], "no allow-list"), ([service, "SystemCallFilter="], "without a name"),
-                            ([service, "SystemCallFilter=~"], "without a name"), ([service, "SystemCallFilter=~chrooot"], "chrooot: no system call"),
-                            ([service, "SystemCallFilter=~@resorces"], "@resorces: no set"), ([service, "SystemCallFilter=~chroot:EPERM"], "no system call"),
-                            ([service, "SystemCallErrorNumber=EPRM"], "no error number"), ([service, "SystemCallErrorNumber=0"], "no error number")):
-            refused = run(*lines)
-            self.assertNotEqual(refused.returncode, 0, lines)
-            self.assertIn(said, refused.stderr)
-
