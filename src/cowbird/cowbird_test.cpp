@@ -983,7 +983,7 @@ void run_against(const Adversary& adversary) {
   config.max_flight = Duration::microseconds(400);
   config.leaves_within = Duration::microseconds(200);
   config.batch_size = 1 + static_cast<std::uint32_t>(adversary.seed % 5);
-  if (adversary.near && adversary.seed % 4 != 0) config.copied_a_turn = 16 << adversary.seed % 4;
+  if (adversary.near && adversary.seed % 4 != 0) config.copied_a_turn = std::size_t{16} << adversary.seed % 4;
   World w(options, {.entries = 16, .request_bytes = 256, .response_bytes = 320}, 1, config);
   w.near = adversary.near;
   RandomDriver<World> driver(w, adversary.seed, {.longest = adversary.seed % 3 == 0 ? 320u : 48u});

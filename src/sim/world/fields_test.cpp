@@ -280,7 +280,8 @@ TEST(EdmWorkload, RefusesWhatWouldNeverEndAndWhatIsNotWhatWasAskedFor) {
   EXPECT_THAT(message("chunk_bytes = \"100 B\""), HasSubstr("chunk_bytes must be a multiple of 8 B"));
   EXPECT_THAT(message("packet_bytes = \"128 KiB\""), HasSubstr("from 8 to 65536 B"));
   EXPECT_EQ(message("messages = 100\nskip = 49"), "");
-  EXPECT_THAT(message("messages = 100\nskip = 50"), AllOf(HasSubstr("line 3"), HasSubstr("leaves none of 100 messages")));
+  EXPECT_THAT(message("messages = 100\nskip = 50"),
+              AllOf(HasSubstr("line 3"), HasSubstr("leaves none of 100 messages")));
   // A packet of 1,456 B never joins a queue of less, and never has so much credit.
   EXPECT_EQ(message("protocol = \"dctcp\"\nbytes = \"4 KiB\"\nbuffer = \"1456 B\""), "");
   EXPECT_THAT(message("protocol = \"dctcp\"\nbytes = \"4 KiB\"\nbuffer = \"1448 B\""),
