@@ -1261,6 +1261,17 @@ TEST(Cowbird, OthersHaveTheirTurnWhileALongRequestOfAPoolBesideTheEngineIsMoved)
   EXPECT_TRUE(std::equal(last.begin(), last.end(), source.end() - 8)) << "a read behind the write waits for all of it";
 }
 
+TEST(Cowbird, ShortRequestsGoOnBesideALongOneOfAPoolBesideTheEngine) {
+  LongRequests w;
+  std::vector<std::uint8_t> all(40'000);
+  const std::vector<std::uint8_t> source(8, 0x5A);
+  ASSERT_GT(w.channel().async_read(0, 0, all.data(), 40'000), 0);
+  for (std::uint64_t i = 0; i < 3; ++i) ASSERT_GT(w.channel().async_write(0, source.data(), 50'000 + 8 * i, 8), 0);
+  std::size_t turns = 0;
+  for (; turns < 1'000 && w.pool()[50'016] != 0x5A; ++turns) w.turn();
+  EXPECT_LT(turns, 30u) << "the long read takes more than 40";
+}
+
 TEST(Cowbird, ManyShortRequestsOfAPoolBesideTheEngineLeaveTurnsToOthersToo) {
   LongRequests w;
   const std::vector<std::uint8_t> before(w.pool().begin(), w.pool().begin() + 8192);

@@ -405,7 +405,7 @@ bool Engine::dispatch_new() {
   const bool any = dispatched_ != end;
   std::size_t copied = 0;
   ask_for_next_slice();
-  for (; dispatched_ != end; ++dispatched_) {
+  for (; dispatched_ != end && copied_ < config_.copied_a_turn; ++dispatched_) {
     Request& r = request(dispatched_);
     if (r.state != State::kNew) continue;
     if (r.entry.is_write()) {
@@ -492,14 +492,14 @@ bool Engine::submit_unless(std::vector<std::uint64_t>& queue, MustWait must_wait
       ++i;
       continue;
     }
+    if (copied_ >= config_.copied_a_turn) {
+      look_at_all_ = look_at_all_ || looking_at_all_;
+      return true;
+    }
     r.waits = must_wait(index);
     if (r.waits || held(r)) {
       ++i;
       continue;
-    }
-    if (copied_ >= config_.copied_a_turn) {
-      look_at_all_ = true;
-      return true;
     }
     const bool is_long = this->is_long(r);
     if (is_long && in_pieces_) {  // one at a time
@@ -576,7 +576,9 @@ Task<void> Engine::move_in_pieces(std::uint64_t index) {
     co_await scheduler_.sleep_for(write && !may_write() ? config_.retry : kNextTurn);
     if (write && !may_write()) continue;
     notice_turn();
-    const std::size_t whole_words = config_.copied_a_turn - (place.address + done) % kDataAlignment;
+    // Half of a turn, so that what is short goes on beside it.
+    const std::size_t whole_words =
+        std::max<std::size_t>(config_.copied_a_turn / 2, kDataAlignment) - (place.address + done) % kDataAlignment;
     const MutableBytes piece(staged(r.entry) + done, std::min(r.entry.length - done, whole_words));
     if (write) r.status = Status::kUnknown;  // until all is there
     const auto status = write ? near_->write_now(place + done, piece) : near_->read_now(place + done, piece);

@@ -310,7 +310,9 @@ void SwitchChannel::refused(Time now, StreamId id, RequestStream& s) {
     Request& r = request(op->subject);
     if (r.index == op->subject && r.state == State::kMoving) finish(r, r.in_doubt ? Status::kUnknown : Status::kDenied);
   }
-  close(*connections_[id.connection], now);
+  Connection& c = *connections_[id.connection];
+  close(c, now);
+  c.unheard_since = Time::never();  // the memory node has just said something
 }
 
 // Phase II: probing ---------------------------------------------------------------------------------------------------

@@ -537,6 +537,34 @@ TEST_F(SwitchEngineTest, ARefusalOfTheMemoryNodeFailsTheRequestAndClosesTheConne
   EXPECT_FALSE(engine.channel(id)->connections()[0].open);
 }
 
+TEST_F(SwitchEngineTest, ANodeThatHasRefusedHasBeenHeardAndPatienceWithItBeginsAnew) {
+  const Seen entries = until_entries(1);
+  Bytes ring;
+  put(ring, read_entry(1, 0, 8));
+  data(entries, ring);
+  const Seen fetch = next(Opcode::kRcReadRequest);
+  const auto nak = wire::Aeth::nak(0, wire::NakCode::kRemoteAccessError).syndrome;
+  EXPECT_TRUE(give(answer(pool, host, Opcode::kRcAcknowledge, fetch.psn, {}, nak)));
+  reconnect();
+  pass(config().patience * 2);
+  tail = 2;
+  for (bool is_asked = false; !is_asked;) {
+    const Seen seen = next();
+    is_asked = seen.opcode == Opcode::kRcReadRequest && seen.reth.length == kEntryBytes;
+    Bytes other;
+    put(other, read_entry(2, 64, 8, 8));
+    if (seen.opcode == Opcode::kRcReadRequest)
+      data(seen, is_asked ? other : line(tail));
+    else
+      ack(seen);
+  }
+  next_to(pool.qpn);  // and is not answered
+  pass(config().silence * 2);
+  EXPECT_EQ(engine.counters().failed, 1u);
+  pass(config().patience);
+  EXPECT_EQ(engine.counters().failed, 2u);
+}
+
 // The READ before it was carried out, and its response is lost.
 TEST_F(SwitchEngineTest, ARefusalBehindALostResponseIsARefusalAndTheReadBeginsAgainOverTheNextConnection) {
   const Seen entries = until_entries(2);

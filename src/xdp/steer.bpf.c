@@ -988,6 +988,7 @@ enum {
 INLINE __u32 be24(const __u8* p) { return (__u32)p[0] << 16 | (__u32)p[1] << 8 | p[2]; }
 /* Words of a packet as they lie there: byte by byte, as the compiler does it by itself, they take some 10 ns a packet. Machines that can load no
  * words from odd addresses are told so by their verifier. */
+INLINE __u32 be16(const __u8* p) { return bpf_ntohs(*(const __u16*)p); }
 INLINE __u32 be32(const __u8* p) { return bpf_ntohl(*(const __u32*)p); }
 INLINE __u64 be64(const __u8* p) { return bpf_be64_to_cpu(*(const __u64*)p); }
 INLINE __u64 le64(const __u8* p) { return *(const __u64*)p; }
@@ -1122,8 +1123,8 @@ INLINE int parse_ipv4(const __u8* ip, const __u8* data_end, struct ip_part* part
   sum = (sum & 0xFFFFFFFF) + (sum >> 32);
   sum = (sum & 0xFFFF) + (sum >> 16); /* up to 0x1FFFE */
   if (sum != 0xFFFF && sum != 0x1FFFE) return V_Malformed;
-  if (((ip[6] & 0x3F) | ip[7]) != 0) return V_Malformed; /* a fragment */
-  part->length = (__u32)ip[2] << 8 | ip[3];
+  if ((be16(ip + 6) & 0x3FFF) != 0) return V_Malformed; /* a fragment */
+  part->length = be16(ip + 2);
   part->transport = 20;
   if (ip[9] != IPPROTO_UDP) return V_NotRoce;
   end->source[0] = end->destination[0] = 0;
@@ -1134,7 +1135,7 @@ INLINE int parse_ipv4(const __u8* ip, const __u8* data_end, struct ip_part* part
 
 INLINE int parse_ipv6(const __u8* ip, const __u8* data_end, struct ip_part* part, struct steer_end_key* end) {
   if (ip + 40 > data_end || ip[0] >> 4 != 6) return V_Malformed;
-  part->length = 40 + ((__u32)ip[4] << 8 | ip[5]);
+  part->length = 40 + be16(ip + 4);
   part->transport = 40;
   if (ip[6] != IPPROTO_UDP) return V_NotRoce;
   end->source[0] = be64(ip + 8);
@@ -1152,9 +1153,9 @@ INLINE int steer_frame(struct xdp_md* context) {
   const __u8* const data_end = (const __u8*)(long)context->data_end;
   if (data + 18 > data_end) return V_Malformed;
   __u32 ip_offset = 14;
-  __u32 type = (__u32)data[12] << 8 | data[13];
+  __u32 type = be16(data + 12);
   if (type == ETH_P_8021Q) {
-    type = (__u32)data[16] << 8 | data[17];
+    type = be16(data + 16);
     ip_offset = 18;
   }
   struct steer_packet p;
@@ -1170,8 +1171,8 @@ INLINE int steer_frame(struct xdp_md* context) {
   __u8* const udp = data + ip_offset + part.transport;
   __u8* const bth = udp + 8;
   if (bth > data_end) return V_Malformed;
-  if (((__u32)udp[2] << 8 | udp[3]) != ROCE_PORT) return V_NotRoce;
-  if (((__u32)udp[4] << 8 | udp[5]) != part.length - part.transport) return V_Malformed;
+  if (be16(udp + 2) != ROCE_PORT) return V_NotRoce;
+  if (be16(udp + 4) != part.length - part.transport) return V_Malformed;
   const __u32 transport = part.length - part.transport - 8;
   if (transport < BTH + ICRC || bth + BTH + ICRC > data_end || ip_offset + part.length > MAX_FRAME) return V_Malformed;
   if ((bth[1] & 0xF) != 0) return V_Malformed;
@@ -1253,7 +1254,7 @@ INLINE int steer_frame(struct xdp_md* context) {
   for (int i = 4; i < 8; ++i) change ^= effect[kind][i][difference >> (56 - 8 * i) & 0xFF];
   *(__u64*)header = bpf_cpu_to_be64(after);
   *(__u32*)icrc ^= change;
-  udp[6] = udp[7] = 0; /* what NICs send; the ICRC does not cover it */
+  *(__u16*)(udp + 6) = 0; /* what NICs send; the ICRC does not cover it */
   return verdict;
 }
 
@@ -1263,22 +1264,19 @@ INLINE int way_out(struct xdp_md* context) {
   return XDP_PASS;
 }
 
+const __u8 drops[VERDICTS] = {
+#define X(name, action, meaning) [V_##name] = (action) != kForward,
+    SLUICE_BOX_VERDICTS(X)
+#undef X
+};
+
 SEC("xdp")
 int sluice_steer(struct xdp_md* context) {
   __u32 verdict = (__u32)steer_frame(context);
   if (verdict >= VERDICTS) verdict = V_Malformed;
   __u64* count = bpf_map_lookup_elem(&verdicts, &verdict);
   if (count) ++*count;
-  switch (verdict) {
-#define X(name, action, meaning)             \
-  case V_##name:                             \
-    if (action != kForward) return XDP_DROP; \
-    break;
-    SLUICE_BOX_VERDICTS(X)
-#undef X
-    default: break;
-  }
-  return way_out(context);
+  return drops[verdict] ? XDP_DROP : way_out(context);
 }
 
 /* A part of what is believed of addresses and tails: what passed while the program was switched off was not seen. */

@@ -77,8 +77,8 @@ class Bench {
     };
     if (snapshot->has_tenants && std::ranges::none_of(nodes, has_racks_own))
       return fail(
-          "locks lie in the rack's own memory, and none of it is to be seen: a tenant is not shown any, but of memory "
-          "nodes with --shared; ask as the rack's operator");
+          "locks lie in the rack's own memory, and none of it is to be seen: no memory node is up, or you ask as a "
+          "tenant: a tenant is not shown any, but of memory nodes with --shared; ask as the rack's operator");
     if (nodes.empty() || nodes.front()->description.regions.empty())
       return fail("no memory node is on the rack; `sluice rack up --no-metadata` starts some");
     const auto free = find_words(*snapshot).value_or(std::vector<swordbox::WordRegion>{});
