@@ -1264,11 +1264,15 @@ TEST(Cowbird, OthersHaveTheirTurnWhileALongRequestOfAPoolBesideTheEngineIsMoved)
 TEST(Cowbird, ShortRequestsGoOnBesideALongOneOfAPoolBesideTheEngine) {
   LongRequests w;
   std::vector<std::uint8_t> all(40'000);
-  const std::vector<std::uint8_t> source(8, 0x5A);
+  const std::vector<std::uint8_t> source(1024, 0x5A);
   ASSERT_GT(w.channel().async_read(0, 0, all.data(), 40'000), 0);
-  for (std::uint64_t i = 0; i < 3; ++i) ASSERT_GT(w.channel().async_write(0, source.data(), 50'000 + 8 * i, 8), 0);
+  // A turn's bytes, twice, and the one that is looked for.
+  for (std::uint64_t i = 0; i < 2; ++i)
+    ASSERT_GT(w.channel().async_write(0, source.data(), 50'000 + 1024 * i, 1024), 0);
+  ASSERT_GT(w.channel().async_write(0, source.data(), 60'000, 8), 0);
+  w.pool()[60'000] = 0;
   std::size_t turns = 0;
-  for (; turns < 1'000 && w.pool()[50'016] != 0x5A; ++turns) w.turn();
+  for (; turns < 1'000 && w.pool()[60'000] != 0x5A; ++turns) w.turn();
   EXPECT_LT(turns, 30u) << "the long read takes more than 40";
 }
 
