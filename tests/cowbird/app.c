@@ -1,8 +1,9 @@
 /* An application of libcowbird, in C: random reads and writes of a region, each read checked against a model.
  *
- *   app SOCKET NODE OPERATIONS SEED      exit 0: every operation done and right; 3: some failed, with the sentence printed
+ *   app SOCKET NODE OPERATIONS SEED      SIGTERM: no more than are under way; exit 0: every operation done and right; 3: some failed, with the sentence printed
  */
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,11 @@ static int issue(cowbird_thread_t* thread, int group) {
 }
 
 static int wrong, failed;
+static volatile sig_atomic_t is_enough;
+static void enough(int signal) {
+  (void)signal;
+  is_enough = 1;
+}
 
 static void complete(const cowbird_completion_t* done) {
   for (int i = 0; i < kSlots; ++i) {
@@ -82,7 +88,8 @@ int main(int argc, char** argv) {
     fprintf(stderr, "usage: app SOCKET NODE OPERATIONS SEED\n");
     return 2;
   }
-  const long operations = atol(argv[3]);
+  long operations = atol(argv[3]);
+  signal(SIGTERM, enough);
   state = strtoull(argv[4], NULL, 10) * 0x9e3779b97f4a7c15u + 1;
   cowbird_options_t options = {0};
   options.engine = argv[1];
@@ -109,6 +116,7 @@ int main(int argc, char** argv) {
   fflush(stdout);
   int absent = 0;
   for (long issued = 0, done = 0; done < operations;) {
+    if (is_enough) operations = issued;
     while (issued < operations && issue(thread, group)) ++issued;
     cowbird_completion_t responses[32];
     const int n = cowbird_poll_wait(thread, group, responses, 32, 1000);
