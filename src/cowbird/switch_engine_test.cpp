@@ -209,6 +209,13 @@ class SwitchEngineTest : public testing::Test {
     data(next(Opcode::kRcReadRequest), line(tail));
     return next(Opcode::kRcReadRequest);
   }
+  // And the request is a read of eight bytes.
+  void until_a_read() {
+    const Seen entries = until_entries(1);
+    Bytes ring;
+    put(ring, read_entry(1, 0, 8));
+    data(entries, ring);
+  }
   static Bytes line(std::uint64_t tail, std::uint64_t generation = 1) {
     Bytes bytes(kLine);
     store_le(bytes.data(), tail);
@@ -524,10 +531,7 @@ TEST_F(SwitchEngineTest, LetsGoOfAChannelWhoseMemoryMakesNoSense) {
 }
 
 TEST_F(SwitchEngineTest, ARefusalOfTheMemoryNodeFailsTheRequestAndClosesTheConnection) {
-  const Seen entries = until_entries(1);
-  Bytes ring;
-  put(ring, read_entry(1, 0, 8));
-  data(entries, ring);
+  until_a_read();
   const Seen fetch = next(Opcode::kRcReadRequest);
   const auto nak = wire::Aeth::nak(0, wire::NakCode::kRemoteAccessError).syndrome;
   EXPECT_TRUE(give(answer(pool, host, Opcode::kRcAcknowledge, fetch.psn, {}, nak)));
@@ -538,10 +542,7 @@ TEST_F(SwitchEngineTest, ARefusalOfTheMemoryNodeFailsTheRequestAndClosesTheConne
 }
 
 TEST_F(SwitchEngineTest, ANodeThatHasRefusedHasBeenHeardAndPatienceWithItBeginsAnew) {
-  const Seen entries = until_entries(1);
-  Bytes ring;
-  put(ring, read_entry(1, 0, 8));
-  data(entries, ring);
+  until_a_read();
   const Seen fetch = next(Opcode::kRcReadRequest);
   const auto nak = wire::Aeth::nak(0, wire::NakCode::kRemoteAccessError).syndrome;
   EXPECT_TRUE(give(answer(pool, host, Opcode::kRcAcknowledge, fetch.psn, {}, nak)));
@@ -584,10 +585,7 @@ TEST_F(SwitchEngineTest, ARefusalBehindALostResponseIsARefusalAndTheReadBeginsAg
 }
 
 TEST_F(SwitchEngineTest, PatienceDoesNotCountTimeInWhichTheSwitchWasStopped) {
-  const Seen entries = until_entries(1);
-  Bytes ring;
-  put(ring, read_entry(1, 0, 8));
-  data(entries, ring);
+  until_a_read();
   next(Opcode::kRcReadRequest);  // which is not answered
   const Duration patience = config().patience;
   now = now + patience;
@@ -602,10 +600,7 @@ TEST_F(SwitchEngineTest, PatienceDoesNotCountTimeInWhichTheSwitchWasStopped) {
 
 // A refusal that is lost is one: the node says nothing any more, and takes another connection.
 TEST_F(SwitchEngineTest, AConnectionWithoutAnAnswerIsClosedLongBeforeItsRequestsFail) {
-  const Seen entries = until_entries(1);
-  Bytes ring;
-  put(ring, read_entry(1, 0, 8));
-  data(entries, ring);
+  until_a_read();
   next(Opcode::kRcReadRequest);
   pass(config().silence + Duration::milliseconds(200));
   EXPECT_FALSE(engine.channel(id)->connections()[0].open);
@@ -616,10 +611,7 @@ TEST_F(SwitchEngineTest, AConnectionWithoutAnAnswerIsClosedLongBeforeItsRequests
 }
 
 TEST_F(SwitchEngineTest, ANodeThatTakesConnectionsAndAnswersNothingFailsItsRequestsAfterPatience) {
-  const Seen entries = until_entries(1);
-  Bytes ring;
-  put(ring, read_entry(1, 0, 8));
-  data(entries, ring);
+  until_a_read();
   next(Opcode::kRcReadRequest);
   const Time begun = now;
   while (engine.counters().failed == 0 && now - begun < config().patience * 3) {
@@ -648,10 +640,7 @@ TEST_F(SwitchEngineTest, NodesThatAreNotConnectedAreRememberedAsLongAsTheyAreNam
 TEST_F(SwitchEngineTest, ARequestToANodeThatNeverCameFailsAfterPatienceThoughItsRegionIsGone) {
   EXPECT_TRUE(engine.set_regions(now, id, 1, {{.node = 8, .key = 1, .base = kPool, .length = 1 << 16}}));
   const Time told = now;
-  const Seen entries = until_entries(1);
-  Bytes ring;
-  put(ring, read_entry(1, 0, 8));
-  data(entries, ring);
+  until_a_read();
   EXPECT_TRUE(engine.set_regions(now, id, 1, {}));
   EXPECT_EQ(engine.channel(id)->absent_nodes(), 1u);
   pass(config().patience - (now - told) - Duration::milliseconds(50));

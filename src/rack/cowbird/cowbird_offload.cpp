@@ -56,8 +56,7 @@ class CowbirdOffload::Desk {
 
   // The number of the question.
   std::uint64_t ask(json wish, Done done) {
-    wish["owner"] = endpoint_.node().description.name;
-    wish["incarnation"] = endpoint_.node().incarnation;
+    sign(wish);
     const std::scoped_lock lock(mutex_);
     questions_.push_back({.wish = std::move(wish), .done = std::move(done)});
     changed_.notify_one();
@@ -68,10 +67,8 @@ class CowbirdOffload::Desk {
   void detach(std::uint32_t id) {
     if (id == 0) return;
     forget(id);
-    json wish{{"do", "detach"},
-              {"id", id},
-              {"owner", endpoint_.node().description.name},
-              {"incarnation", endpoint_.node().incarnation}};
+    json wish{{"do", "detach"}, {"id", id}};
+    sign(wish);
     const std::scoped_lock lock(mutex_);
     const auto others = std::ranges::find_if(questions_, [](const Question& question) { return !question.farewell; });
     questions_.insert(others, {.wish = std::move(wish), .farewell = true});
@@ -90,6 +87,11 @@ class CowbirdOffload::Desk {
     bool farewell = false;
   };
 
+  // Whose it is.
+  void sign(json& wish) const {
+    wish["owner"] = endpoint_.node().description.name;
+    wish["incarnation"] = endpoint_.node().incarnation;
+  }
   void work() {
     DirectoryClient directory(address_, Duration{});
     std::unique_lock lock(mutex_);

@@ -1,6 +1,6 @@
 #include "rack/directory/directory.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -127,16 +127,16 @@ Result<Snapshot::Memory> Snapshot::memory_called(std::string_view name) const {
 }
 
 std::string Snapshot::memory_names() const {
-  std::string all;
-  std::string owned;
+  std::vector<std::string> names;
+  std::vector<std::string> owned;
   for (const NodeRecord* node : ready(NodeKind::kMemory)) {
-    if (node->description.regions.empty()) continue;
-    all += (all.empty() ? "" : ", ") + node->description.name;
+    if (find_memory(node->description.name).node != nullptr) names.push_back(node->description.name);
     for (const RegionRecord& region : node->description.regions) {
-      if (!region.owner.empty()) owned += ", " + region.owner + "/" + region.name;
+      if (!region.owner.empty()) owned.push_back(region.owner + "/" + region.name);
     }
   }
-  return all + owned;
+  names.insert(names.end(), owned.begin(), owned.end());
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 bool unknown_lease(const Error& error) { return error.message.starts_with(kUnknownLease); }
