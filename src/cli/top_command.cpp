@@ -78,9 +78,9 @@ Traffic traffic_of(const json& node, const Ports& now, const Ports& before, doub
   }
   const json* const was = before.find(mac).port;
   if (was == nullptr || (*was)["number"] != (*port)["number"]) return t;
-  const auto rate = [&](const char* name) {
-    const std::uint64_t a = number(*port, name);
-    const std::uint64_t b = number(*was, name);
+  const auto rate = [seconds, &is = *port, &was = *was](const char* name) {
+    const std::uint64_t a = number(is, name);
+    const std::uint64_t b = number(was, name);
     return a > b ? static_cast<double>(a - b) / seconds : 0.0;
   };
   return {rate("rx_frames"), rate("tx_frames"), rate("rx_bytes"), rate("tx_bytes"), t.drops, t.is_shared};

@@ -15,6 +15,7 @@ using remote::Task;
 namespace {
 constexpr std::uint32_t kOwnersAtOnce = 64;  // read
 constexpr std::size_t kShares = 4;           // into so many goes what was left behind, and an audit takes one
+constexpr std::size_t kExaminedAtOnce = 32;  // objects: each takes some round trips, one after another
 }  // namespace
 
 Task<bool> Client::read_choices(const Choices& choices, std::uint32_t first, std::uint32_t last, MutableBytes into,
@@ -129,9 +130,9 @@ Task<bool> Client::examine(Block& block, std::uint32_t& next, Time deadline) {
   const Time began = c_.now();
   const bool got = co_await c_.read_all(read, deadline);
   if (!got) co_return false;
-  bool whole = true;
-  for (std::uint32_t i = std::exchange(next, 0); i < shape.objects; ++i) {
-    auto& item = block.items[i];
+  std::vector<InBlock> found;
+  for (std::uint32_t i = std::exchange(next, shape.objects); i < shape.objects; ++i) {
+    const auto& item = block.items[i];
     const Time settled = item.since + (c_.config.hold + c_.config.flight);
     const bool taken_over = item.sequence == 0;
     if (item.use != Block::Use::kPlaced || (!taken_over && settled >= c_.now())) continue;
@@ -143,36 +144,50 @@ Task<bool> Client::examine(Block& block, std::uint32_t& next, Time deadline) {
     // Never written, or not to its end, so it was never proposed; or it is not on a memory node that came back, so nothing referred to it.
     if (!parsed || (!taken_over && object.sequence != item.sequence)) {
       if (taken_over || settled < began) space_.free_later(block, i);
-      continue;
-    }
-    if (taken_over && mark == object.sequence) {
+    } else if (taken_over && mark == object.sequence) {
       space_.free_later(block, i);
-      continue;
-    }
-    if (c_.now() >= deadline) {
-      next = i;
-      co_return false;
-    }
-    bool known = true;
-    if (taken_over) known = co_await examine_log(object.key, object.log, deadline);
-    Entry stands;
-    if (known) known = co_await find_reference(object.key, block.object(i), deadline, stands);
-    whole = whole && known;
-    const bool same = item.sequence == (taken_over ? 0 : object.sequence) && item.use == Block::Use::kPlaced;
-    if (!known || !same) continue;
-    item.sequence = object.sequence;
-    item.since = c_.now();
-    if (stands.word.raw == 0) {
-      ++c_.counters.reclaimed;
-      space_.free_later(block, i);
-    } else if (stands.word.tentative()) {  // whoever put it there has given up
-      co_await withdraw(stands, deadline);
+    } else {
+      found.push_back({i, taken_over, object});
     }
   }
-  co_return whole;
+  bool whole = true;
+  AtOnce all(c_.scheduler, found.size(), kExaminedAtOnce,
+             [&](std::size_t i) { return examine_one(block, found[i], next, deadline, whole); });
+  const bool reached_its_end = co_await all;
+  co_return whole && reached_its_end;
 }
 
-Task<Outcome> Client::audit() { co_return co_await audit_until(c_.now() + c_.config.timeout); }
+// False: there is no time for it, nor for those after it.
+Task<bool> Client::examine_one(Block& block, const InBlock& found, std::uint32_t& next, Time deadline, bool& whole) {
+  if (c_.now() >= deadline) {
+    next = std::min(next, found.index);
+    co_return false;
+  }
+  const Object& object = found.object;
+  bool known = true;
+  if (found.taken_over) known = co_await examine_log(object.key, object.log, deadline);
+  Entry stands;
+  if (known) known = co_await find_reference(object.key, block.object(found.index), deadline, stands);
+  whole = whole && known;
+  round_whole_ = round_whole_ && known;
+  auto& item = block.items[found.index];
+  const bool same = item.sequence == (found.taken_over ? 0 : object.sequence) && item.use == Block::Use::kPlaced;
+  if (!known || !same) co_return true;
+  item.sequence = object.sequence;
+  item.since = c_.now();
+  if (stands.word.raw == 0) {
+    ++c_.counters.reclaimed;
+    space_.free_later(block, found.index);
+  } else if (stands.word.tentative()) {  // whoever put it there has given up
+    co_await withdraw(stands, deadline);
+  }
+  co_return true;
+}
+
+Task<Outcome> Client::audit() {
+  if (!auditing_) round_left_ = 0;
+  co_return co_await audit_until(c_.now() + c_.config.timeout);
+}
 
 Task<Outcome> Client::audit_until(Time deadline) {
   // Who comes meanwhile is served by the same.
@@ -205,14 +220,22 @@ Task<bool> Client::audit_once(bool& taken, Time deadline) {
   whole = whole && taken;
   const bool scanned = co_await space_.scan_all(deadline);
   whole = whole && scanned;
-  // Once round. Blocks may be added meanwhile; what is in them is new.
-  bool going = true;
-  for (std::size_t left = space_.blocks().size() + (examined_item_ != 0); going && left != 0; --left) {
-    examined_block_ %= space_.blocks().size();
-    going = co_await examine(*space_.blocks()[examined_block_], examined_item_, deadline);
-    if (examined_item_ == 0) ++examined_block_;
+  // Once round, in several audits if it must be. Blocks may be added meanwhile; what is in them is new.
+  if (round_left_ == 0) {
+    round_left_ = space_.blocks().size() + (examined_item_ != 0);
+    round_whole_ = true;
   }
-  whole = whole && going;
+  bool going = true;
+  while (going && round_left_ != 0) {
+    examined_block_ %= space_.blocks().size();
+    Block& block = *space_.blocks()[examined_block_];
+    going = co_await examine(block, examined_item_, deadline);
+    if (examined_item_ < block.shape.objects) continue;
+    examined_item_ = 0;
+    ++examined_block_;
+    --round_left_;
+  }
+  whole = whole && going && round_whole_;
   co_return whole;
 }
 
@@ -303,9 +326,14 @@ Task<Outcome> Client::take_over_blocks(std::uint32_t owned_by, Time deadline) {
       }
     }
   }
-  if (owned_by == kNobody && !found.empty()) {
-    std::rotate(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(c_.rng.below(found.size())), found.end());
-    found.resize((found.size() + kShares - 1) / kShares);
+  if (owned_by == kNobody) {
+    const std::size_t share = (found.size() + kShares - 1) / kShares;
+    some_left_behind_ = share < found.size();
+    if (some_left_behind_) {
+      const std::size_t first = c_.rng.below(found.size());
+      std::rotate(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(first), found.end());
+      found.resize(share);
+    }
   }
   Outcome outcome = Outcome::kOk;
   for (const Found& one : found) {

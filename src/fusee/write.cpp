@@ -103,10 +103,11 @@ Task<Outcome> Client::change_with(Mutation& op) {
 }
 
 Task<bool> Client::audit_for(const Mutation& op) {
-  if (!auditing_ && audited_ && c_.fresh(*audited_)) co_return false;
+  const bool was_whole = audit_outcome_ == Outcome::kOk && !some_left_behind_;
+  if (!auditing_ && audited_ && c_.fresh(*audited_) && was_whole) co_return false;
   // The rest of its time is for who wants the room.
   co_await audit_until(c_.now() + (op.deadline - c_.now()) / 2);
-  co_return true;
+  co_return c_.now() < op.deadline;
 }
 
 Task<bool> Client::take(Mutation& op, Space::Purpose purpose, Piece& piece) {
@@ -117,9 +118,10 @@ Task<bool> Client::take(Mutation& op, Space::Purpose purpose, Piece& piece) {
   op.outcome = Outcome::kUnavailable;
   const std::uint32_t units = units_for(op.value.size());
   Space::Given given = co_await space_.take(units, purpose, op.deadline, piece);
-  if (given == Space::Given::kNoSpace) {
-    const bool audited = co_await audit_for(op);
+  for (bool audited = true; given == Space::Given::kNoSpace && audited;) {
+    audited = co_await audit_for(op);
     if (audited) given = co_await space_.take(units, purpose, op.deadline, piece);
+    if (op.how == How::kErase) break;  // any room will do
   }
   if (given == Space::Given::kNoSpace && op.how == How::kErase) given = co_await space_.take_any(op.deadline, piece);
   if (given != Space::Given::kOk)
