@@ -205,7 +205,7 @@ class Client : private Retirement {
   bool auditing_ = false;
   Outcome audit_outcome_ = Outcome::kOk;  // of the last one
   std::optional<Time> audited_;
-  bool left_tentative_ = false;  // an operation has given up whose entry may stand there, and never become live
+  bool left_tentative_ = false;    // an operation has given up whose entry may stand there, and never become live
   bool some_left_behind_ = false;  // by others, that the last audit did not take over
   // Where the last audit ended in what is its own, and the next one goes on, round and round; how many blocks this round has still to look at, and
   // whether it has found out all that it wanted to know so far.

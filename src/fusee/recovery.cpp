@@ -154,7 +154,7 @@ Task<bool> Client::examine(Block& block, std::uint32_t& next, Time deadline) {
   AtOnce all(c_.scheduler, found.size(), kExaminedAtOnce,
              [&](std::size_t i) { return examine_one(block, found[i], next, deadline, whole); });
   const bool reached_its_end = co_await all;
-  co_return whole && reached_its_end;
+  co_return whole&& reached_its_end;
 }
 
 // False: there is no time for it, nor for those after it.
