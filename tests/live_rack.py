@@ -3,6 +3,7 @@
 A test script sets `live_rack.SLUICE` to the program before it begins, and finds this file beside its own folder.
 """
 
+import functools
 import http.client
 import os
 import pathlib
@@ -91,7 +92,32 @@ def metrics(path):
 
 
 class LiveRack(unittest.TestCase):
-    """Every test has a run directory in a folder of its own; the rack in it is taken down, and no process may outlive it."""
+    """Every test has a run directory in a folder of its own; the rack in it is taken down, and no process may outlive it. Who fails tells what was logged last."""
+
+    def __init__(self, method="runTest"):
+        super().__init__(method)
+        setattr(self, method, self.telling(getattr(self, method)))
+
+    def telling(self, test):
+        @functools.wraps(test)
+        def told():
+            try:
+                test()
+            except unittest.SkipTest:
+                raise
+            except Exception as failure:
+                failure.add_note(self.logged_last())
+                raise
+
+        return told
+
+    def logged_last(self, lines=6):
+        told = []
+        for log in sorted(pathlib.Path(self.folder).rglob("*.log")):
+            last = log.read_text(errors="replace").splitlines()[-lines:]
+            if last:
+                told += [f"{log.name}:", *(f"    {line[:300]}" for line in last)]
+        return "\n".join(told)
 
     def setUp(self):
         self.began = time.monotonic()

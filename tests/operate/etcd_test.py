@@ -111,7 +111,7 @@ class EtcdTest(live_rack.LiveRack):
 
     def good(self, child):
         out, err = child.communicate(timeout=PATIENCE)
-        self.assertEqual(child.returncode, 0, err)
+        self.assertEqual(child.returncode, 0, f"{err}\n{out}")
         outcome = json.loads(out)
         self.assertEqual((outcome["run"]["values_wrong"], outcome["failed"]), (0, 0))
         self.assertGreater(outcome["run"]["operations"], 0)
