@@ -96,20 +96,17 @@ class LiveRack(unittest.TestCase):
 
     def __init__(self, method="runTest"):
         super().__init__(method)
-        setattr(self, method, self.telling(getattr(self, method)))
+        # Not a function: unittest takes one for a static method.
+        setattr(self, method, functools.partial(self.telling, getattr(self, method)))
 
     def telling(self, test):
-        @functools.wraps(test)
-        def told():
-            try:
-                test()
-            except unittest.SkipTest:
-                raise
-            except Exception as failure:
-                failure.add_note(self.logged_last())
-                raise
-
-        return told
+        try:
+            test()
+        except unittest.SkipTest:
+            raise
+        except Exception as failure:
+            failure.add_note(self.logged_last())
+            raise
 
     def logged_last(self, lines=6):
         told = []
