@@ -1406,6 +1406,41 @@ TEST(Fusee, WhatKilledClientsHadIsRoomForOthersOnceSomebodyLeavesForThem) {
   expect_no_memory_lost(w);
 }
 
+// What is free in there is found object by object, and they are far away.
+TEST(Fusee, ThereIsTimeToLookThroughManyObjectsThatOthersHaveLeft) {
+  constexpr Key kKeys = 4500;
+  WorldConfig config;
+  config.node_memory = 1u << 20;
+  config.geometry.groups = 256;
+  config.geometry.block_bytes = 32u << 10;
+  config.client.timeout = Duration::milliseconds(6);  // some hundred round trips
+  World w(config);
+  std::vector<std::uint32_t> dead;
+  for (std::uint64_t life = 0; life < 6; ++life) {
+    auto& m = w.add_client();
+    if (!dead.empty()) {
+      ASSERT_EQ(w.wait_for(m->leave_for(std::exchange(dead, {}))), Outcome::kOk);
+    }
+    for (Key key = 0; key < kKeys; ++key)
+      ASSERT_EQ(w.wait_for(m->put(key, value_of(key + life))), Outcome::kOk) << life;
+    dead.push_back(m->number());
+    m.kill();
+  }
+  remote::LocalMemory near(w.scheduler, w.fabric);
+  DistantMemory far(near, Rng(2));
+  Client client(far, w.memory, config.client, Rng(1));
+  ASSERT_EQ(w.wait_for(client.join()), Outcome::kOk);
+  ASSERT_EQ(w.wait_for(client.leave_for(std::move(dead))), Outcome::kOk);
+  std::uint64_t ok = 0;
+  std::uint64_t ended = 0;
+  for (Key key = 0; key < kKeys; ++key) {
+    w.scheduler.spawn(count_put(client, key, 8, ok, ended));
+    if (key % 8 == 7) w.run_until([&] { return ended == key + 1; });
+  }
+  w.run_until([&] { return ended == kKeys; });
+  EXPECT_EQ(ok, kKeys);
+}
+
 TEST(Fusee, WhoLeavesGivesBackManyBlocksAtATime) {
   constexpr Key kKeys = 10'000;
   WorldConfig config;
