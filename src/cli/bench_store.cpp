@@ -8,6 +8,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "cli/bench_commands.h"
 #include "cli/json_text.h"
@@ -210,7 +211,7 @@ bool BenchStore::watch(rack::StoreBench& bench, const rack::StopSignals& signals
     }
     bench.sample();
     const auto p = bench.progress();
-    if (!p.problems.empty() && p.problems != told) progress.note(told = p.problems);
+    if (p.problems != std::exchange(told, p.problems)) progress.note(told.empty() ? "all is well again" : told);
     const std::string share = p.of == 0 ? "" : fmt::format(" of {}", p.of);
     const bool works = p.phase == "loading" || p.phase == "running";
     progress.show(works ? fmt::format("{}: {} operations{}", p.phase, p.completed, share) : std::string(p.phase));

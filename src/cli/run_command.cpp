@@ -399,6 +399,8 @@ class Run final : public Command {
       return differs("--ip", settings_.ip.to_string(), runs.ip.to_string());
     if (!settings_.mac.empty() && wire::MacAddress::parse(settings_.mac) != runs.mac)
       return differs("--mac", settings_.mac, runs.mac.to_string());
+    if (!settings_.wire.empty() && outside() != runs.port) return differs("--wire", settings_.wire, runs.port);
+    if (!settings_.attach.empty() && outside() != runs.port) return differs("--switch", settings_.attach, runs.port);
     return {};
   }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -396,7 +397,7 @@ class RegionCopy {
   RegionCopy(Session from, Session to)
       : from_(std::move(from)), to_(std::move(to)), buffer_(kCopied), there_(kCopied) {}
   static bool is_blank(ByteView bytes) {
-    return std::ranges::all_of(bytes, [](std::uint8_t byte) { return byte == 0; });
+    return bytes.empty() || (bytes[0] == 0 && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
   }
   static Result<Session> connect(const std::string& directory, const char* end, const std::string& region) {
     rack::StoreSessionConfig config;

@@ -180,7 +180,8 @@ class RunTest(live_rack.LiveRack):
         self.up()
         server, _ = self.serve(["--host", "a", "--ip", "10.77.9.9"], "ibv_rc_pingpong", "-g", "1")
         for flags, told in ((["--ip", "10.77.9.8"], '--ip = "10.77.9.8": host a runs already, with 10.77.9.9'),
-                            (["--mac", "02:00:0a:4d:00:0a"], '--mac = "02:00:0a:4d:00:0a": host a runs already, with ')):
+                            (["--mac", "02:00:0a:4d:00:0a"], '--mac = "02:00:0a:4d:00:0a": host a runs already, with '),
+                            (["--switch", "udp:127.0.0.1:9", "--ip", "10.77.9.9"], '--switch = "udp:127.0.0.1:9": host a runs already, with shm:')):
             refused = self.run_program("--host", "a", *flags, "--", "true")
             self.assertEqual(refused.returncode, 1, refused.stdout + refused.stderr)
             self.assertIn(told, refused.stderr)

@@ -29,7 +29,7 @@ std::string address_file(const std::string& host_directory) { return host_direct
 
 Result<void> write_address(const std::string& host_directory, const HostAddress& address) {
   std::ofstream file(address_file(host_directory));
-  file << address.ip.to_string() << ' ' << address.mac.to_string() << '\n';
+  file << address.ip.to_string() << ' ' << address.mac.to_string() << '\n' << address.port << '\n';
   file.close();
   return file ? Result<void>() : fail(fmt::format("cannot write {}", address_file(host_directory)));
 }
@@ -72,7 +72,7 @@ class LastOneOut final {
 // The address given, or the one that the rack gives this name.
 Result<HostAddress> find_address(const HostSettings& settings, const RunDirectory& run, DirectoryClient& directory,
                                  std::unique_ptr<Membership>& membership) {
-  HostAddress address{settings.ip, {}};
+  HostAddress address{settings.ip, {}, settings.port.empty() ? run.switch_port() : settings.port};
   if (!settings.mac.empty()) address.mac = wire::MacAddress::parse(settings.mac).value();
   if (settings.port.empty()) {
     NodeDescription description;
@@ -118,11 +118,13 @@ Result<HostAddress> read_host_address(const std::string& host_directory) {
   std::ifstream file(address_file(host_directory));
   std::string ip_text;
   std::string mac_text;
-  file >> ip_text >> mac_text;
+  std::string port;
+  file >> ip_text >> mac_text >> std::ws;
+  std::getline(file, port);
   const auto ip = wire::Ipv4Address::parse(ip_text);
   const auto mac = wire::MacAddress::parse(mac_text);
   if (!ip || !mac) return fail(fmt::format("{}: no addresses", address_file(host_directory)));
-  return HostAddress{*ip, *mac};
+  return HostAddress{*ip, *mac, port};
 }
 
 Result<void> run_host(const std::string& path, const HostSettings& settings) {
@@ -145,9 +147,8 @@ Result<void> run_host(const std::string& path, const HostSettings& settings) {
   loop.add(ports);
   switching::HostStage stage(address->mac, [&host](std::uint32_t service) { return host.listener(service); });
   ports.machine().set_stage(&stage);
-  const std::string uplink = settings.port.empty() ? run.switch_port() : settings.port;
-  auto port = ports::open_port(uplink);
-  if (!port) return fail(fmt::format("{}: {}", uplink, port.error().message));
+  auto port = ports::open_port(address->port);
+  if (!port) return fail(fmt::format("{}: {}", address->port, port.error().message));
   if (!ports.add_port(std::move(*port))) return fail("no room for the port");
   auto listener = ports::open_listener("shm:" + host.socket());
   if (!listener) return tl::unexpected(listener.error());
@@ -156,7 +157,7 @@ Result<void> run_host(const std::string& path, const HostSettings& settings) {
 
   signals.stop_on_signal(loop);
   spdlog::info("host {}: ready, {} ({}) on {}", settings.name, address->ip.to_string(), address->mac.to_string(),
-               uplink);
+               address->port);
   say_ready();
   loop.run();
   std::error_code ignored;

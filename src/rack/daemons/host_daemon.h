@@ -26,10 +26,11 @@ struct HostSettings {
 
 Result<void> run_host(const std::string& directory, const HostSettings& settings);
 
-// What run_host() tells those who wait for it: the addresses of its NIC.
+// What run_host() tells those who wait for it: the addresses of its NIC, and where its frames go.
 struct HostAddress {
   wire::Ipv4Address ip{};
   wire::MacAddress mac{};
+  std::string port{};
 };
 Result<HostAddress> read_host_address(const std::string& host_directory);
 
