@@ -166,14 +166,16 @@ class Client : private Retirement {
   remote::Task<bool> find_reference(Key key, Place object, Time deadline, Entry& found);
   remote::Task<bool> read_choices(const Choices& choices, std::uint32_t first, std::uint32_t last, MutableBytes into,
                                   Time deadline);
-  // Of the items from `next` on. Where it ends is in `next`: after the last one, or at the first for which there was no time.
+  // Of the items from `next` on. Where it ends is in `next`: after the last one, or at the first for which there was no time. False: of some it could not be
+  // found out.
   remote::Task<bool> examine(Block& block, std::uint32_t& next, Time deadline);
   struct InBlock {
     std::uint32_t index;
     bool taken_over;
     Object object;
   };
-  remote::Task<bool> examine_one(Block& block, const InBlock& found, std::uint32_t& next, Time deadline, bool& whole);
+  remote::Task<bool> examine_one(Block& block, const InBlock& found, std::uint32_t& next, Time deadline,
+                                 bool& all_known);
   remote::Task<Outcome> audit_until(Time deadline);
   // `taken`: what others have left has had its share.
   remote::Task<bool> audit_once(bool& taken, Time deadline);
@@ -207,10 +209,11 @@ class Client : private Retirement {
   std::optional<Time> audited_;
   bool left_tentative_ = false;    // an operation has given up whose entry may stand there, and never become live
   bool some_left_behind_ = false;  // by others, that the last audit did not take over
-  // Where the last audit ended in what is its own, and the next one goes on, round and round; how many blocks this round has still to look at, and
-  // whether it has found out all that it wanted to know so far.
+  // Where the last audit ended in what is its own, and the next one goes on, round and round; how many blocks this round has, and has still to look
+  // at, and whether it has found out all that it wanted to know so far.
   std::size_t examined_block_ = 0;
   std::uint32_t examined_item_ = 0;
+  std::size_t round_blocks_ = 0;
   std::size_t round_left_ = 0;
   bool round_whole_ = true;
 };

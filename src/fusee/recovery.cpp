@@ -150,15 +150,16 @@ Task<bool> Client::examine(Block& block, std::uint32_t& next, Time deadline) {
       found.push_back({i, taken_over, object});
     }
   }
-  bool whole = true;
+  bool all_known = true;
   AtOnce all(c_.scheduler, found.size(), kExaminedAtOnce,
-             [&](std::size_t i) { return examine_one(block, found[i], next, deadline, whole); });
-  const bool reached_its_end = co_await all;
-  co_return whole&& reached_its_end;
+             [&](std::size_t i) { return examine_one(block, found[i], next, deadline, all_known); });
+  co_await all;
+  co_return all_known;
 }
 
 // False: there is no time for it, nor for those after it.
-Task<bool> Client::examine_one(Block& block, const InBlock& found, std::uint32_t& next, Time deadline, bool& whole) {
+Task<bool> Client::examine_one(Block& block, const InBlock& found, std::uint32_t& next, Time deadline,
+                               bool& all_known) {
   if (c_.now() >= deadline) {
     next = std::min(next, found.index);
     co_return false;
@@ -168,8 +169,7 @@ Task<bool> Client::examine_one(Block& block, const InBlock& found, std::uint32_t
   if (found.taken_over) known = co_await examine_log(object.key, object.log, deadline);
   Entry stands;
   if (known) known = co_await find_reference(object.key, block.object(found.index), deadline, stands);
-  whole = whole && known;
-  round_whole_ = round_whole_ && known;
+  all_known = all_known && known;
   auto& item = block.items[found.index];
   const bool same = item.sequence == (found.taken_over ? 0 : object.sequence) && item.use == Block::Use::kPlaced;
   if (!known || !same) co_return true;
@@ -222,21 +222,21 @@ Task<bool> Client::audit_once(bool& taken, Time deadline) {
   whole = whole && scanned;
   // Once round, in several audits if it must be. Blocks may be added meanwhile; what is in them is new.
   if (round_left_ == 0) {
-    round_left_ = space_.blocks().size() + (examined_item_ != 0);
+    round_blocks_ = space_.blocks().size();
+    round_left_ = round_blocks_ + (examined_item_ != 0);
     round_whole_ = true;
   }
-  bool going = true;
-  while (going && round_left_ != 0) {
-    examined_block_ %= space_.blocks().size();
+  while (round_left_ != 0) {
+    examined_block_ %= round_blocks_;
     Block& block = *space_.blocks()[examined_block_];
-    going = co_await examine(block, examined_item_, deadline);
-    if (examined_item_ < block.shape.objects) continue;
+    const bool known = co_await examine(block, examined_item_, deadline);
+    round_whole_ = round_whole_ && known;
+    if (examined_item_ < block.shape.objects) co_return false;
     examined_item_ = 0;
     ++examined_block_;
     --round_left_;
   }
-  whole = whole && going && round_whole_;
-  co_return whole;
+  co_return whole&& round_whole_;
 }
 
 // Is it this client's, by a take-over of which it does not know the end, or whose outcome it had to give up as unknown?
@@ -265,8 +265,8 @@ Task<Outcome> Client::take_over(Place owner, Place block, std::uint32_t dead, Ti
   if (taken == nullptr) co_return Outcome::kOk;
   ++c_.counters.recovered;
   std::uint32_t first = 0;
-  const bool examined = co_await examine(*taken, first, deadline);
-  co_return examined ? Outcome::kOk : Outcome::kUnavailable;
+  const bool known = co_await examine(*taken, first, deadline);
+  co_return known&& first == taken->shape.objects ? Outcome::kOk : Outcome::kUnavailable;
 }
 
 Task<Outcome> Client::recover(std::uint32_t dead) {
@@ -343,8 +343,9 @@ Task<Outcome> Client::take_over_blocks(std::uint32_t owned_by, Time deadline) {
   for (std::size_t i = 0; i < space_.blocks().size(); ++i) {
     if (!space_.blocks()[i]->unexamined()) continue;
     std::uint32_t first = 0;
-    const bool examined = co_await examine(*space_.blocks()[i], first, deadline);
-    if (!examined) outcome = Outcome::kUnavailable;
+    Block& block = *space_.blocks()[i];
+    const bool known = co_await examine(block, first, deadline);
+    if (!known || first != block.shape.objects) outcome = Outcome::kUnavailable;
   }
   co_return outcome;
 }

@@ -119,11 +119,11 @@ Task<bool> Client::take(Mutation& op, Space::Purpose purpose, Piece& piece) {
   const std::uint32_t units = units_for(op.value.size());
   Space::Given given = co_await space_.take(units, purpose, op.deadline, piece);
   for (bool audited = true; given == Space::Given::kNoSpace && audited;) {
+    if (op.how == How::kErase) given = co_await space_.take_any(op.deadline, piece);
+    if (given != Space::Given::kNoSpace) break;
     audited = co_await audit_for(op);
     if (audited) given = co_await space_.take(units, purpose, op.deadline, piece);
-    if (op.how == How::kErase) break;  // any room will do
   }
-  if (given == Space::Given::kNoSpace && op.how == How::kErase) given = co_await space_.take_any(op.deadline, piece);
   if (given != Space::Given::kOk)
     op.outcome = given == Space::Given::kNoSpace ? Outcome::kNoSpace : Outcome::kUnavailable;
   co_return given == Space::Given::kOk;

@@ -196,6 +196,7 @@ class Client {
   bool adding_ = false;  // what was missing
   Time add_from_;        // not before this: the last one could not be added
   bool auditing_ = false;
+  bool some_left_behind_ = false;                       // by others, that the last audit did not take over
   std::optional<Time> audited_;                         // when all chunks had been looked through and nothing found
   std::pair<std::uint32_t, std::uint64_t> examined_{};  // the last one: size of its pieces, where it starts
   std::size_t in_vain_ = 0;                             // chunks looked through since something was found

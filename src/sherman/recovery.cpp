@@ -168,6 +168,7 @@ Task<Outcome> Client::audit() { return audit_until(Time::never()); }
 Task<Outcome> Client::audit_until(Time limit) {
   co_await values_.send_marks();
   bool whole = true;
+  some_left_behind_ = false;
   for (std::uint32_t node = 0; node < c_.map.nodes(); ++node) {
     // Some of what others have left, for there is room in it. Its own, too: a claim of unknown outcome.
     const bool known = co_await take_over_chunks(node, kNobody, limit);
@@ -190,7 +191,7 @@ Task<bool> Client::audit_for_space(Time deadline) {
   // There may be more of what others have left, or further on.
   std::size_t chunks = space_.chunks().size();
   for (const auto& [bytes, space] : values_.spaces()) chunks += space.chunks().size();
-  if (gained() == before && (known == Outcome::kOk || in_vain_ >= chunks)) {
+  if (gained() == before && !some_left_behind_ && (known == Outcome::kOk || in_vain_ >= chunks)) {
     audited_ = c_.now();
     in_vain_ = 0;
   } else {
@@ -264,6 +265,7 @@ Task<bool> Client::take_over_chunks(std::uint32_t node, std::uint32_t owner, Tim
       left += was.raw != 0 && was.client() == kNobody;
     }
     most = (left + kShares - 1) / kShares;
+    some_left_behind_ = some_left_behind_ || most < left;
   }
   for (std::uint32_t chunk = 0; read && chunk < chunks; ++chunk) {
     const ChunkOwner was{load_le<std::uint64_t>(words.data() + std::size_t{8} * chunk)};

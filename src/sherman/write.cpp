@@ -92,8 +92,8 @@ Task<Outcome> Client::change(Change how, Key key, ByteView value) {
 
 Task<Outcome> Client::write_far(Mutation& op) {
   Space::Given given = co_await values_.write(op.key, op.value, op.deadline, op.written);
-  if (given == Space::Given::kNoSpace) {
-    const bool worth = co_await audit_for_space(op.deadline);
+  for (bool worth = true; given == Space::Given::kNoSpace && worth;) {
+    worth = co_await audit_for_space(op.deadline);
     if (worth) given = co_await values_.write(op.key, op.value, op.deadline, op.written);
   }
   if (given != Space::Given::kOk) co_return outcome_of(given);
@@ -228,8 +228,8 @@ Task<Client::Step> Client::split_leaf(Mutation& op, Grip& grip, Leaf& leaf) {
 Task<Outcome> Client::spare_node(Time deadline, NodePointer& spare) {
   if (spare) co_return Outcome::kOk;
   Space::Given given = co_await space_.take(deadline, spare);
-  if (given == Space::Given::kNoSpace) {
-    const bool worth = co_await audit_for_space(deadline);
+  for (bool worth = true; given == Space::Given::kNoSpace && worth;) {
+    worth = co_await audit_for_space(deadline);
     if (worth) given = co_await space_.take(deadline, spare);
   }
   co_return outcome_of(given);
