@@ -15,8 +15,12 @@ function(sluice_bpf target source)
   get_filename_component(name ${source} NAME_WE)
   set(out ${CMAKE_BINARY_DIR}/generated/bpf)
   file(MAKE_DIRECTORY ${out})
+  set(machine)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    set(machine -D__TARGET_ARCH_x86)
+  endif()
   add_custom_command(OUTPUT ${out}/${name}.bpf.o DEPFILE ${out}/${name}.bpf.d DEPENDS ${source}
-    COMMAND ${BPF_CLANG} -O2 -g -Wall -Wextra -Werror -target bpf -mcpu=v3 -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}
+    COMMAND ${BPF_CLANG} -O2 -g -Wall -Wextra -Werror -target bpf -mcpu=v3 ${machine} -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}
       -idirafter /usr/include/${CMAKE_LIBRARY_ARCHITECTURE} -MD -MF ${out}/${name}.bpf.d -MT ${out}/${name}.bpf.o
       -c ${source} -o ${out}/${name}.bpf.o
     VERBATIM)

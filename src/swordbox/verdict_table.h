@@ -59,7 +59,8 @@
   X(HeldResponse, kHold, "a response that waits for the links it depends on, or behind one that does")            \
   X(HeldAlready, kDrop, "a retransmission of a request that is held")                                             \
   X(HoldFull, kDrop, "to be held, but there is no room: it will be sent again")                                   \
-  X(Withheld, kDrop, "a response that must not be given, for its chain is broken")
+  X(Withheld, kDrop, "a response that must not be given, for its chain is broken")                                \
+  X(TablesHeld, kDrop, "it came while another core had the tables for too long: it will be sent again (XDP)")
 
 // name, what it means
 #define SLUICE_BOX_EVENTS(X)                                                                      \

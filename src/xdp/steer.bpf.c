@@ -4,7 +4,7 @@
  * Order:      one link a key at a time. It cannot wait, so whoever comes meanwhile goes where its client sent it.
  * Invariant:  nothing ever depends on a link that is not acknowledged, so losing all this state loses nothing.
  * Invariant:  only connections set up while the program runs are followed; of others it learns nothing, it only forgets.
- * Threads:    any CPU; one lock around the tables. No table is searched by a helper while it is held.
+ * Threads:    any CPU; one lock around the tables. No helper is called while it is held.
  * Limits:     steer_state.h.
  * Source:     SwordBox §4.4.2; docs/design/swordbox.md ("In the kernel").
  */
@@ -43,7 +43,10 @@ const volatile struct steer_region_key region_names[STEER_REGIONS];
 struct steer_wishes wishes;
 __u64 events[EVENTS];
 struct steer_connection connections[STEER_CONNECTIONS];
-struct steer_node history[STEER_HISTORY_SETS * STEER_HISTORY_WAYS];
+/* Of the history: most packets look for places and states alone, which stay in a core's second cache, and only store to the rest. */
+__u64 node_places[STEER_HISTORY_SETS * STEER_HISTORY_WAYS] __attribute__((aligned(64)));
+__u8 node_states[STEER_HISTORY_SETS * STEER_HISTORY_WAYS] __attribute__((aligned(64)));
+struct steer_node history[STEER_HISTORY_SETS * STEER_HISTORY_WAYS] __attribute__((aligned(64)));
 /* Of the keys in `keys`: those of a set are one line of memory. */
 __u64 key_names[STEER_KEY_SETS * STEER_KEY_WAYS] __attribute__((aligned(64)));
 struct steer_key keys[STEER_KEY_SETS * STEER_KEY_WAYS];
@@ -63,16 +66,8 @@ __u16 recent_regions[STEER_RECENT_REGIONS];
 /* Always 0, which the verifier does not know: a place found in one way of a set is to it as any other, so that it looks at what follows
  * once and not once for every way. */
 volatile __u32 veil;
+struct steer_lock tables_lock __attribute__((aligned(64)));
 
-struct guard {
-  struct bpf_spin_lock lock;
-};
-struct {
-  __uint(type, BPF_MAP_TYPE_ARRAY);
-  __uint(max_entries, 1);
-  __type(key, __u32);
-  __type(value, struct guard);
-} guards SEC(".maps");
 struct {
   __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
   __uint(max_entries, VERDICTS);
@@ -137,6 +132,32 @@ struct steer_packet {
   __u32 zero;
 };
 
+/* The kernel's lock for BPF shuts interrupts out as well, 10 ns a packet, which nothing here needs: no program is called from an interrupt, and none
+ * by a packet while it judges another. Only a core that is not run meanwhile (a virtual one) keeps this longer than some 50 ns; or an order, on
+ * kernels that let a packet come between. Hence a bound, of milliseconds. */
+enum { LOCK_TRIES = 1 << 17 };
+static long try_to_lock(__u32 i, void* got) {
+  (void)i;
+  if (tables_lock.held != 0 || __sync_val_compare_and_swap(&tables_lock.held, 0, 1) != 0) return 0;
+  *(int*)got = 1;
+  return 1;
+}
+/* 0: it cannot be had. */
+INLINE int lock_tables(void) {
+  if (__sync_val_compare_and_swap(&tables_lock.held, 0, 1) == 0) return 1;
+  int got = 0;
+  bpf_loop(LOCK_TRIES, try_to_lock, &got, 0);
+  return got;
+}
+INLINE void unlock_tables(void) {
+#ifdef __TARGET_ARCH_x86 /* no store there comes before a load or store that stands before it */
+  asm volatile("" ::: "memory");
+  tables_lock.held = 0;
+#else
+  __sync_lock_test_and_set(&tables_lock.held, 0);
+#endif
+}
+
 INLINE __u64 mix(__u64 x) {
   x ^= x >> 32;
   x *= 0x9E3779B97F4A7C15ull;
@@ -167,6 +188,8 @@ INLINE __u32 region_of(__u64 place) { return (__u32)(place >> 48); }
 #define NODES (STEER_HISTORY_SETS * STEER_HISTORY_WAYS)
 #define KEYS (STEER_KEY_SETS * STEER_KEY_WAYS)
 #define node_at(i) (&history[(i) & (NODES - 1)])
+#define place_at(i) (&node_places[(i) & (NODES - 1)])
+#define state_at(i) (&node_states[(i) & (NODES - 1)])
 #define key_at(i) (&keys[(i) & (KEYS - 1)])
 #define connection_at(i) (&connections[(i) & (STEER_CONNECTIONS - 1)])
 #define resting_at(i) (&resting[(i) & (STEER_CONNECTIONS - 1)])
@@ -189,8 +212,7 @@ INLINE __u32 find_node(__u64 place) {
   const __u32 set = node_set(place);
 #pragma unroll
   for (__u32 way = 0; way < STEER_HISTORY_WAYS; ++way) {
-    const struct steer_node* n = node_at(set + way);
-    if (n->place == place && n->state != STEER_EMPTY) return (set + way) | veil;
+    if (*place_at(set + way) == place && *state_at(set + way) != STEER_EMPTY) return (set + way) | veil;
   }
   return STEER_NONE;
 }
@@ -214,7 +236,7 @@ INLINE __u32 claim_node(__u64 place) {
 #pragma unroll
   for (__u32 k = 0; k < STEER_HISTORY_WAYS; ++k) {
     const __u32 i = set + ((k + turn) & (STEER_HISTORY_WAYS - 1));
-    const __u32 worth = worth_of(node_at(i)->state) | veil;
+    const __u32 worth = worth_of(*state_at(i)) | veil;
     if (worth < least) {
       least = worth;
       victim = i;
@@ -222,26 +244,26 @@ INLINE __u32 claim_node(__u64 place) {
   }
   if (victim == STEER_NONE) return STEER_NONE;
   victim |= veil;
-  struct steer_node* n = node_at(victim);
-  n->place = place;
-  n->state = STEER_PAST;
+  *place_at(victim) = place;
+  *state_at(victim) = STEER_PAST;
   return victim;
 }
 
-INLINE void become_past(struct steer_node* n, __u64 now) {
-  n->state = STEER_PAST;
-  n->past_since = now;
+INLINE void become_past(__u32 entry, __u64 now) {
+  *state_at(entry) = STEER_PAST;
+  node_at(entry)->past_since = now;
 }
 
 /* The pipeline in C++ keeps something else in its place once nobody needs it any more (HistoryEntry::note_key_place): what can be known of a
  * node is the same here. A node whose next word is just this is left alone for no need, and that is all. */
 #define STEER_FORGOTTEN (~(__u64)0)
 /* Every READ of a past node comes here, on any core: no store but the first. */
-INLINE void forget_next_word(struct steer_node* n) {
+INLINE void forget_next_word(__u32 entry) {
+  struct steer_node* n = node_at(entry);
   if (n->free_word != STEER_FORGOTTEN) n->free_word = STEER_FORGOTTEN;
 }
-INLINE int next_word_is_forgotten(const struct steer_node* n) {
-  return n->state == STEER_PAST && n->free_word == STEER_FORGOTTEN;
+INLINE int next_word_is_forgotten(__u32 entry) {
+  return *state_at(entry) == STEER_PAST && node_at(entry)->free_word == STEER_FORGOTTEN;
 }
 
 INLINE __u32 find_key(__u64 name) {
@@ -308,9 +330,8 @@ INLINE struct steer_operation* add_operation(struct steer_connection* c, __u32 e
 
 INLINE void lose_tail(struct steer_key* k, __u64 now) {
   if (k->tail == 0) return;
-  struct steer_node* n = node_at(k->tail_entry);
   const int from_it = k->link.open && k->link.target_entry == k->tail_entry;
-  if (n->state == STEER_TAIL && !from_it) become_past(n, now);
+  if (*state_at(k->tail_entry) == STEER_TAIL && !from_it) become_past(k->tail_entry, now);
   k->tail = 0;
   k->tail_entry = STEER_NONE;
   count_event(tails_lost);
@@ -319,19 +340,16 @@ INLINE void lose_tail(struct steer_key* k, __u64 now) {
 /* The link is over, and nobody knows more of its node than that it may have a place in a chain. */
 INLINE void drop_link(struct steer_key* k, __u64 now) {
   k->link.open = 0;
-  struct steer_node* n = node_at(k->link.entry);
-  if (n->state == STEER_OPEN) become_past(n, now);
-  if (k->link.target_entry != STEER_NONE) {
-    struct steer_node* target = node_at(k->link.target_entry);
-    if (target->state == STEER_TAIL) become_past(target, now);
-  }
+  if (*state_at(k->link.entry) == STEER_OPEN) become_past(k->link.entry, now);
+  const __u32 target = k->link.target_entry;
+  if (target != STEER_NONE && *state_at(target) == STEER_TAIL) become_past(target, now);
   lose_tail(k, now);
 }
 
 INLINE void link_failed(struct steer_key* k, __u64 now) {
   count_event(links_failed);
   drop_link(k, now);
-  if (k->link.node_ready) node_at(k->link.entry)->state = STEER_READY;
+  if (k->link.node_ready) *state_at(k->link.entry) = STEER_READY;
 }
 
 /* `free_before`: until now nothing followed the target, so nothing can follow the node but what was seen to pass. */
@@ -340,24 +358,21 @@ INLINE void link_stands(struct steer_key* k, int free_before, __u64 now) {
   struct steer_connection* c = connection_at(link->connection);
   if (c->generation == link->generation) c->proven = link->region;
   link->open = 0;
-  struct steer_node* n = node_at(link->entry);
-  if (link->target_entry != STEER_NONE) {
-    struct steer_node* target = node_at(link->target_entry);
-    if (target->state == STEER_TAIL) {
-      become_past(target, now);
-      forget_next_word(target);
-    }
+  const __u32 target = link->target_entry;
+  if (target != STEER_NONE && *state_at(target) == STEER_TAIL) {
+    become_past(target, now);
+    forget_next_word(target);
   }
   if (free_before && link->node_ready && !link->overtaken) {
     k->tail = link->node;
     k->tail_entry = link->entry;
-    k->free_word = n->free_word;
-    n->state = STEER_TAIL;
+    k->free_word = node_at(link->entry)->free_word;
+    *state_at(link->entry) = STEER_TAIL;
     count_event(tails_learned);
   } else {
     k->tail = 0;
     k->tail_entry = STEER_NONE;
-    become_past(n, now);
+    become_past(link->entry, now);
     count_event(tails_lost);
   }
   count_event(links_committed);
@@ -370,19 +385,22 @@ INLINE void expire(struct steer_key* k, __u64 now) {
   drop_link(k, now);
 }
 
-INLINE int write_acknowledged(const struct steer_node* n) {
-  if (n->state == STEER_READY) return 1;
-  if (n->state != STEER_WRITTEN) return 0;
-  const struct steer_connection* c = connection_at(n->connection);
-  return c->alive && c->generation == n->generation && since(c->to[n->end & 1].acknowledged, n->psn) >= 0;
+INLINE int write_acknowledged(__u32 entry) {
+  const __u8 state = *state_at(entry);
+  if (state == STEER_READY) return 1;
+  if (state != STEER_WRITTEN) return 0;
+  const struct steer_node* n = node_at(entry);
+  const struct steer_connection* c = connection_at(n->awaited.connection);
+  return c->alive && c->generation == n->generation && since(c->to[n->end & 1].acknowledged, n->awaited.psn) >= 0;
 }
 
 /* An atomic that is not watched passes: what it may change is not believed any more. */
 INLINE void disturb(__u64 at, __u64 compare, int only_if_free, __u64 now) {
   const __u32 entry = find_node(at);
   if (entry == STEER_NONE) return;
+  const __u8 state = *state_at(entry);
+  if (state != STEER_TAIL && state != STEER_OPEN) return;
   const struct steer_node* n = node_at(entry);
-  if (n->state != STEER_TAIL && n->state != STEER_OPEN) return;
   if (only_if_free && compare != n->free_word) return; /* it will fail */
   const __u32 key = find_key(n->key);
   if (key == STEER_NONE) return;
@@ -402,20 +420,20 @@ INLINE __u32 forget_address(__u64 place, __u64 now, int* is_open) {
   const __u32 entry = find_node(place);
   *is_open = 0;
   if (entry == STEER_NONE) return STEER_NONE;
-  struct steer_node* n = node_at(entry);
-  if (n->state == STEER_TAIL || n->state == STEER_OPEN) {
-    const __u32 key = find_key(n->key);
+  const __u8 state = *state_at(entry);
+  if (state == STEER_TAIL || state == STEER_OPEN) {
+    const __u32 key = find_key(node_at(entry)->key);
     if (key != STEER_NONE) {
       struct steer_key* k = key_at(key);
       if (k->tail == place) lose_tail(k, now);
       if (k->link.open && k->link.entry == entry) k->link.overtaken = 1;
     }
-    if (n->state == STEER_OPEN) {
+    if (state == STEER_OPEN) {
       *is_open = 1;
       return entry;
     }
   }
-  become_past(n, now);
+  become_past(entry, now);
   return entry;
 }
 
@@ -429,7 +447,7 @@ INLINE int on_write(const struct steer_packet* p, __u32 index, const struct stee
   const int is_node = c != 0 && p->has_node && p->length >= config.min_node_bytes &&
                       p->length <= config.max_node_bytes && p->length % 4 == 0 && is_free(p->next_word);
   if (!is_node) {
-    if (entry != STEER_NONE) node_at(entry)->state = STEER_EMPTY;
+    if (entry != STEER_NONE) *state_at(entry) = STEER_EMPTY;
     return V_Plain;
   }
   if (entry == STEER_NONE) entry = claim_node(place);
@@ -441,11 +459,11 @@ INLINE int on_write(const struct steer_packet* p, __u32 index, const struct stee
   n->key = p->key;
   n->free_word = p->next_word;
   n->words = (__u16)(p->length / 4);
-  n->state = STEER_WRITTEN;
-  n->connection = index;
+  *state_at(entry) = STEER_WRITTEN;
+  n->awaited.connection = index;
   n->generation = c->generation;
   n->end = (__u8)end;
-  n->psn = psn_add(p->psn, packets - 1);
+  n->awaited.psn = psn_add(p->psn, packets - 1);
   return V_NodeWritten;
 }
 
@@ -506,17 +524,18 @@ INLINE enum plan plan_cas(const struct steer_packet* p, struct cas* cas) {
   if (key == STEER_NONE) return PASS;
   struct steer_key* k = key_at(key);
   expire(k, p->now);
-  const int fresh = n->state == STEER_WRITTEN || n->state == STEER_READY;
+  const __u8 state = *state_at(cas->entry);
+  const int fresh = state == STEER_WRITTEN || state == STEER_READY;
   const int at_tail = k->tail == cas->at;
   cas->verdict = V_CasAgain;
-  if (n->state == STEER_OPEN) {
+  if (state == STEER_OPEN) {
     const struct steer_link* link = &k->link;
     if (!link->open || link->entry != cas->entry || link->region != cas->region || link->swap != p->swap) return PASS;
     cas->shift = (__s64)(link->target - p->address);
     cas->verdict = V_CasReaimed;
     return REAIM;
   }
-  if (!fresh && (!at_tail || next_word_is_forgotten(n))) return PASS;
+  if (!fresh && (!at_tail || next_word_is_forgotten(cas->entry))) return PASS;
   cas->verdict = V_CasBusy;
   if (k->link.open) return PASS;
   cas->verdict = V_CasLearning;
@@ -533,11 +552,13 @@ INLINE enum plan plan_cas(const struct steer_packet* p, struct cas* cas) {
   return LINK;
 }
 
-INLINE void open_link(const struct steer_packet* p, const struct cas* cas, struct steer_node* n, __u32 index,
+INLINE void open_link(const struct steer_packet* p, const struct cas* cas, __u32 index,
                       const struct steer_connection* c) {
+  const struct steer_node* n = node_at(cas->entry);
+  __u8* const state = state_at(cas->entry);
   struct steer_key* k = key_at(cas->key);
   struct steer_link* link = &k->link;
-  link->node = n->place;
+  link->node = *place_at(cas->entry);
   link->target = p->address + (__u64)cas->shift;
   link->compare = p->compare;
   link->swap = p->swap;
@@ -548,12 +569,12 @@ INLINE void open_link(const struct steer_packet* p, const struct cas* cas, struc
   link->generation = c->generation;
   link->region = (__u16)cas->region;
   link->open = 1;
-  const int written_here = n->state == STEER_WRITTEN && n->connection == index && n->generation == c->generation;
-  link->node_ready = write_acknowledged(n) || written_here;
+  const int written_here = *state == STEER_WRITTEN && n->awaited.connection == index && n->generation == c->generation;
+  link->node_ready = write_acknowledged(cas->entry) || written_here;
   link->overtaken = 0;
   link->tried_twice = 0;
   ++k->opened;
-  n->state = STEER_OPEN;
+  *state = STEER_OPEN;
   count_event(links_opened);
 }
 
@@ -562,20 +583,20 @@ INLINE int on_cas(struct steer_packet* p, __u32 index, struct steer_connection* 
                   int* disturbs) {
   *disturbs = 1;
   if (cas->entry == STEER_NONE) return V_CasUnknownNode;
-  struct steer_node* n = node_at(cas->entry);
+  __u8* const state = state_at(cas->entry);
   if (c == 0) {
-    if (n->state == STEER_WRITTEN || n->state == STEER_READY) become_past(n, p->now);
+    if (*state == STEER_WRITTEN || *state == STEER_READY) become_past(cas->entry, p->now);
     return V_Unknown;
   }
   const enum plan plan = plan_cas(p, cas);
-  const int fresh = n->state == STEER_WRITTEN || n->state == STEER_READY;
-  const int ready = write_acknowledged(n);
+  const int fresh = *state == STEER_WRITTEN || *state == STEER_READY;
+  const int ready = write_acknowledged(cas->entry);
   *disturbs = plan == PASS;
   if (plan == PASS && !fresh) return cas->verdict;
   struct steer_operation* op = plan != PASS || ready ? add_operation(c, end, p->psn) : 0;
   if (op == 0) {
     if (plan != PASS) return V_CasNoRoom;
-    become_past(n, p->now);
+    become_past(cas->entry, p->now);
     return cas->verdict;
   }
   struct steer_key* k = key_at(cas->key);
@@ -586,20 +607,21 @@ INLINE int on_cas(struct steer_packet* p, __u32 index, struct steer_connection* 
   op->shift = plan == PASS ? 0 : cas->shift;
   p->shift = op->shift;
   if (plan == LINK) {
-    open_link(p, cas, n, index, c);
+    open_link(p, cas, index, c);
     op->kind = STEER_LINK;
   } else if (plan == REAIM) {
     k->link.tried_twice = 1;
     op->kind = STEER_LINK;
   } else {
     op->kind = plan == PASS ? STEER_TRY : STEER_PROBE;
-    become_past(n, p->now);
+    become_past(cas->entry, p->now);
     if (ready) {
-      n->state = STEER_TRIED;
-      n->connection = index;
+      struct steer_node* n = node_at(cas->entry);
+      *state = STEER_TRIED;
+      n->awaited.connection = index;
       n->generation = c->generation;
       n->end = (__u8)end;
-      n->psn = p->psn;
+      n->awaited.psn = p->psn;
     }
   }
   op->number = k->opened;
@@ -614,12 +636,13 @@ INLINE int on_read(struct steer_packet* p, struct steer_connection* c, __u32 end
   struct steer_node* n = node_at(entry);
   const __u32 key = find_key(n->key);
   if (key == STEER_NONE) return V_ReadCold;
-  if (n->state == STEER_PAST) forget_next_word(n);
+  const int is_past = *state_at(entry) == STEER_PAST;
+  if (is_past) forget_next_word(entry);
   struct steer_key* k = key_at(key);
   const int expired = k->link.open && has_passed(p->now, k->link.since, config.flight);
   if (k->tail == place) return V_ReadAtTail;
   if (k->tail == 0 || expired) return V_ReadNoTail;
-  if (n->state == STEER_PAST && has_passed(p->now, n->past_since, config.steer_reads_for)) return V_ReadTooOld;
+  if (is_past && has_passed(p->now, n->past_since, config.steer_reads_for)) return V_ReadTooOld;
   const int same_length = node_at(k->tail_entry)->words * 4u == p->length;
   if (region_of(k->tail) != region || !same_length || span > STEER_RING / 2) return V_ReadElsewhere;
   struct steer_operation* op = add_operation(c, end, p->psn);
@@ -701,16 +724,17 @@ INLINE int judge_request(struct steer_packet* p, __u32 index, struct steer_conne
 
 INLINE void settle_try(const struct steer_packet* p, const struct steer_operation* op, __u32 index,
                        const struct steer_connection* c) {
-  struct steer_node* n = node_at(op->subject);
-  const int ours =
-      n->state == STEER_TRIED && n->connection == index && n->psn == op->psn && n->generation == c->generation;
+  const struct steer_node* n = node_at(op->subject);
+  __u8* const state = state_at(op->subject);
+  const int ours = *state == STEER_TRIED && n->awaited.connection == index && n->awaited.psn == op->psn &&
+                   n->generation == c->generation;
   if (!ours) return;
   const int took_effect = p->compare == op->compare;
-  const int is_there = is_pointer(p->compare) && pointed_to(p->compare) == address_of(n->place);
+  const int is_there = is_pointer(p->compare) && pointed_to(p->compare) == address_of(*place_at(op->subject));
   if (took_effect || is_there) {
-    become_past(n, p->now);
+    become_past(op->subject, p->now);
   } else {
-    n->state = STEER_READY;
+    *state = STEER_READY;
   }
   struct steer_key* k = key_at(op->key);
   if (took_effect && op->kind == STEER_PROBE && k->generation == op->key_generation) lose_tail(k, p->now);
@@ -809,22 +833,18 @@ __attribute__((noinline)) int judge(struct steer_packet* p) {
           volume < config.volumes ? config.volume_regions[volume & (STEER_VOLUMES - 1)] : (__u32)STEER_NO_REGION;
     }
   }
-  const __u32 zero = 0;
-  struct guard* g = bpf_map_lookup_elem(&guards, &zero);
-  if (g == 0) return V_Unknown;
-
   int verdict = V_Unknown;
   __u32 place = recent_end(&p->end);
   /* Most that stand elsewhere are told by their number alone, before the lock is taken. */
   const int may_be = connection_at(place >> 1)->ends[place & 1].qpn == p->end.qpn;
   if (!may_be) place = find_end(&p->end);
   if (place == STEER_NONE && !p->is_request) return V_Unknown;
-  bpf_spin_lock(&g->lock);
+  if (!lock_tables()) return V_TablesHeld;
   int is_known = place != STEER_NONE && stands_at(place, &p->end);
   if (!is_known && may_be) {
-    bpf_spin_unlock(&g->lock);
+    unlock_tables();
     place = find_end(&p->end);
-    bpf_spin_lock(&g->lock);
+    if (!lock_tables()) return V_TablesHeld;
     is_known = place != STEER_NONE && stands_at(place, &p->end);
   }
   place |= veil;
@@ -837,7 +857,7 @@ __attribute__((noinline)) int judge(struct steer_packet* p) {
   } else if (c != 0) {
     verdict = judge_response(p, index, c, end);
   }
-  bpf_spin_unlock(&g->lock);
+  unlock_tables();
   return verdict;
 }
 
@@ -847,14 +867,12 @@ __attribute__((noinline)) int judge(struct steer_packet* p) {
  * end, at once. */
 INLINE void end_connection(const struct steer_end_key* name, __u64 comm_ids, __u64 now) {
   const struct steer_end* found = bpf_map_lookup_elem(&ends, name);
-  const __u32 zero = 0;
-  struct guard* g = bpf_map_lookup_elem(&guards, &zero);
-  if (found == 0 || g == 0) return;
+  if (found == 0) return;
   const __u32 index = found->connection;
   const __u32 generation = found->generation;
   const __u64 from_first = found->end == 0 ? comm_ids : comm_ids << 32 | comm_ids >> 32;
   const __u32 names = (__u32)mix(from_first);
-  bpf_spin_lock(&g->lock);
+  if (!lock_tables()) return; /* it will be found silent */
   struct steer_connection* c = connection_at(index);
   const int is_it = comm_ids == 0 || c->origin == 0 || c->names == names;
   if (c->alive && c->generation == generation && is_it) {
@@ -867,7 +885,7 @@ INLINE void end_connection(const struct steer_end_key* name, __u64 comm_ids, __u
     }
     count_event(connections_closed);
   }
-  bpf_spin_unlock(&g->lock);
+  unlock_tables();
 }
 
 /* REQ and REP may both come again, late: then the connection is known, and has got on. What has the numbers of one that is closing, or its
@@ -876,16 +894,14 @@ INLINE int is_again(const struct steer_order* order) {
   if (order->origin == 0) return 0;
   const struct steer_end* first = bpf_map_lookup_elem(&ends, &order->ends[0]);
   const struct steer_end* second = bpf_map_lookup_elem(&ends, &order->ends[1]);
-  const __u32 zero = 0;
-  struct guard* g = bpf_map_lookup_elem(&guards, &zero);
-  if (first == 0 || second == 0 || g == 0 || first->connection != second->connection) return 0;
+  if (first == 0 || second == 0 || first->connection != second->connection) return 0;
   const __u32 index = first->connection;
   const __u32 generation = first->generation;
-  bpf_spin_lock(&g->lock);
+  if (!lock_tables()) return 1; /* what is known is left alone */
   const struct steer_connection* c = connection_at(index);
   const int known =
       c->alive && c->generation == generation && c->origin == order->origin && c->names == order->first && !c->closing;
-  bpf_spin_unlock(&g->lock);
+  unlock_tables();
   return known;
 }
 
@@ -922,14 +938,11 @@ __attribute__((noinline)) int announce(struct steer_order* order) {
   if (order == 0 || order->mtu == 0) return 0;
   if (is_again(order)) return 1;
   const __u64 now = now_ns();
-  const __u32 zero = 0;
   end_connection(&order->ends[0], 0, now);
   end_connection(&order->ends[1], 0, now);
-  struct guard* g = bpf_map_lookup_elem(&guards, &zero);
-  if (g == 0) return 0;
   __u32 generation = 0;
   int was_known = 0;
-  bpf_spin_lock(&g->lock);
+  if (!lock_tables()) return 0;
   const __u32 index = take_place(now);
   if (index != STEER_NONE) {
     struct steer_connection* c = connection_at(index);
@@ -953,7 +966,7 @@ __attribute__((noinline)) int announce(struct steer_order* order) {
     count_event(connections_announced);
   }
   if (index == STEER_NONE) count_event(connections_refused);
-  bpf_spin_unlock(&g->lock);
+  unlock_tables();
   if (index == STEER_NONE) return 0;
   /* What this place had is not in the index any more; the same ends may long have a connection in another place. */
   for (__u32 end = 0; was_known && end < 2; ++end) {
@@ -1280,18 +1293,16 @@ int sluice_steer(struct xdp_md* context) {
 }
 
 /* A part of what is believed of addresses and tails: what passed while the program was switched off was not seen. */
-INLINE void forget(__u32 first) {
-  const __u32 zero = 0;
-  struct guard* g = bpf_map_lookup_elem(&guards, &zero);
-  if (g == 0) return;
+INLINE int forget(__u32 first) {
   const __u64 now = now_ns();
-  bpf_spin_lock(&g->lock);
+  if (!lock_tables()) return 0;
   for (__u32 i = 0; i < STEER_FORGET_AT_ONCE; ++i) {
-    struct steer_node* n = node_at(first + i);
+    __u8* const state = state_at(first + i);
     if (first + i < KEYS) lose_tail(key_at(first + i), now);
-    if (n->state != STEER_OPEN) n->state = STEER_EMPTY;
+    if (*state != STEER_OPEN) *state = STEER_EMPTY;
   }
-  bpf_spin_unlock(&g->lock);
+  unlock_tables();
+  return 1;
 }
 
 /* An order from user space comes as the content of a packet that is never on any wire (BPF_PROG_TEST_RUN). */
@@ -1304,7 +1315,7 @@ int sluice_order(struct xdp_md* context) {
   __builtin_memcpy(&order, data, sizeof order);
   if (order.kind == STEER_ANNOUNCE) return announce(&order) ? XDP_PASS : XDP_DROP;
   if (order.kind == STEER_CLOSE) end_connection(&order.ends[0], 0, now_ns());
-  if (order.kind == STEER_FORGET) forget(order.first);
+  if (order.kind == STEER_FORGET) return forget(order.first) ? XDP_PASS : XDP_DROP;
   return XDP_PASS;
 }
 

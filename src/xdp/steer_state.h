@@ -85,17 +85,23 @@ struct steer_connection {
 };
 
 enum steer_node_state { STEER_EMPTY, STEER_WRITTEN, STEER_READY, STEER_TRIED, STEER_OPEN, STEER_TAIL, STEER_PAST };
+/* What a node's state waits for: its WRITE's last packet, or its CAS. */
+struct steer_awaited {
+  __u32 connection;
+  __u32 psn;
+};
+/* Where it is (region and address) and its state stand beside it, in tables of their own. */
 struct steer_node {
-  __u64 place; /* region and address */
   __u64 key;
   __u64 free_word;
-  __u64 past_since;
-  __u32 connection; /* of what its state waits for: its WRITE's last packet, or its CAS */
-  __u32 generation;
-  __u32 psn;
-  __u16 words; /* of 4 bytes */
-  __u8 state;
+  union {
+    __u64 past_since; /* STEER_PAST */
+    struct steer_awaited awaited;
+  };
+  __u32 generation; /* of the connection that is awaited */
+  __u16 words;      /* of 4 bytes */
   __u8 end;
+  __u8 zero;
 };
 
 /* A CAS under way that the program watches. In the kernel a key has at most one. */
@@ -127,6 +133,12 @@ struct steer_key {
   __u8 used;
   __u8 zero[3];
   struct steer_link link;
+};
+
+/* A line of memory of its own. */
+struct steer_lock {
+  volatile __u32 held; /* 1: somebody has the tables */
+  __u32 zero[15];
 };
 
 struct steer_region_key {

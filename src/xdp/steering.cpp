@@ -34,6 +34,7 @@ namespace {
 using swordbox::Counters;
 using swordbox::kVerdicts;
 
+constexpr int kOrderTries = 1000;
 constexpr const char* kProgram = "sluice_steer";
 // A value of the map that holds all tables, as this build lays it out.
 using Tables = std::remove_pointer_t<decltype(steer_bpf::bss)>;
@@ -363,8 +364,13 @@ class LoadedSteering final : public Steering {
       steer_order order{};
       order.kind = STEER_FORGET;
       order.first = first;
-      const auto answer = run_order(order);
-      if (!answer) return tl::unexpected(answer.error());
+      std::uint32_t answer = XDP_DROP;  // the tables were in use for too long
+      for (int tries = 0; answer != XDP_PASS; ++tries) {
+        const auto ran = run_order(order);
+        if (!ran) return tl::unexpected(ran.error());
+        if (tries == kOrderTries) return fail("the program's tables are held by somebody who does not get on");
+        answer = *ran;
+      }
     }
     if (on) tables_->wishes.on = 1;
     return {};
@@ -381,6 +387,8 @@ class LoadedSteering final : public Steering {
     steer_end_key key{};
     while (bpf_map_get_next_key(ends, nullptr, &key) == 0) bpf_map_delete_elem(ends, &key);
   }
+
+  void hold(bool held) override { tables_->tables_lock.held = held ? 1 : 0; }
 
   Result<Outcome> try_frame(ByteView frame) override {
     Outcome outcome;

@@ -73,6 +73,8 @@ class Steering {
 
   // As it was when loaded, counts apart. REQUIRES: not attached.
   virtual void start_over() = 0;
+  // For tests: as if another core had the tables.
+  virtual void hold(bool held) = 0;
   // What the program makes of one frame, without any wire (BPF_PROG_TEST_RUN): state changes as it would.
   struct Outcome {
     bool dropped = false;

@@ -306,6 +306,41 @@ TEST(XdpSteering, TakesNoConnectionForAnother) {
   EXPECT_EQ(s.counters().of(Verdict::kPlain), turns.size());
 }
 
+TEST(XdpSteering, WhatComesWhileAnotherCoreHasTheTablesForTooLongIsDroppedAndComesAgain) {
+  auto steering = Steering::load(plain_config());
+  ASSERT_TRUE(steering) << steering.error().message;
+  Steering& s = **steering;
+  ASSERT_TRUE(s.announce(connection_of(1)));
+  const Bytes write = build_frame(words_of("c1 100 write A key=7"));
+  s.hold(true);
+  const auto dropped = s.try_frame(write);
+  ASSERT_TRUE(dropped);
+  EXPECT_TRUE(dropped->dropped);
+  EXPECT_FALSE(s.announce(connection_of(2)));
+  EXPECT_FALSE(s.switch_on(false));
+  s.hold(false);
+  EXPECT_EQ(s.counters().of(Verdict::kTablesHeld), 1u);
+  ASSERT_TRUE(s.switch_on(true));
+  EXPECT_EQ(feed(s, {"c1 100 write A key=7"}), "NodeWritten");
+}
+
+TEST(XdpSteering, CoresTakeTurnsAtTheTables) {
+  constexpr std::uint32_t kFrames = 400'000;  // of each core
+  auto steering = Steering::load(plain_config());
+  ASSERT_TRUE(steering) << steering.error().message;
+  Steering& s = **steering;
+  ASSERT_TRUE(s.announce(connection_of(1)));
+  feed(s, {"c1 100 write A key=7"});
+  const Bytes again = build_frame(words_of("c1 100 write A key=7"));
+  std::array<std::thread, 2> cores;
+  for (auto& core : cores) core = std::thread([&] { EXPECT_TRUE(s.time_frame(again, kFrames)); });
+  for (auto& core : cores) core.join();
+  const auto counters = s.counters();
+  EXPECT_EQ(counters.of(Verdict::kRepeated) + counters.of(Verdict::kTablesHeld), cores.size() * kFrames);
+  EXPECT_LT(counters.of(Verdict::kTablesHeld), kFrames / 100);  // where a machine does not run one of its cores
+  EXPECT_EQ(feed(s, {"c1 101 write B key=7"}), "NodeWritten");
+}
+
 TEST(XdpSteering, RefusesARegionThatIsNamedTwice) {
   xdp::SteeringConfig config = plain_config();
   config.rule.regions.push_back(config.rule.regions.front());
