@@ -67,9 +67,8 @@ struct steer_operation {
   __u8 end;
 };
 
+/* What most packets need is in its first two lines of memory. */
 struct steer_connection {
-  struct steer_end_key ends[2];
-  struct steer_end_key former[2]; /* of the connection that had this place before */
   struct steer_direction to[2];
   __u64 last_seen;
   __u32 generation;
@@ -81,8 +80,11 @@ struct steer_connection {
   __u8 resting; /* it waits among those that have ended */
   __u32 origin; /* of the PSNs that it began with, mixed; 0: not from a handshake */
   __u32 names;  /* of a handshake: what its ends call it, mixed */
+  __u32 zero;
+  struct steer_end_key ends[2];
+  struct steer_end_key former[2]; /* of the connection that had this place before */
   struct steer_operation ring[STEER_RING];
-};
+} __attribute__((aligned(64)));
 
 enum steer_node_state { STEER_EMPTY, STEER_WRITTEN, STEER_READY, STEER_TRIED, STEER_OPEN, STEER_TAIL, STEER_PAST };
 /* What a node's state waits for: its WRITE's last packet, or its CAS. */
