@@ -107,11 +107,13 @@ Client::~Client() = default;
 
 // kOk: the geometry is known, and who has lost its memory.
 Task<Outcome> Client::find_store(std::vector<Membership::Found>& all) {
+  unseen_.clear();
   std::vector<std::uint8_t> superblocks(nodes_.size() * kSuperblockRead);
   std::vector<Operation> reads;
   for (std::size_t i = 0; i < nodes_.size(); ++i)
     reads.push_back(remote::read_operation(nodes_[i].heap, superblock_of(superblocks, i)));
   co_await c_.all(reads);
+  if (!unseen_.empty()) co_return Outcome::kUnavailable;
   std::size_t answered = 0;
   bool found = false;
   bool made = false;
@@ -120,6 +122,7 @@ Task<Outcome> Client::find_store(std::vector<Membership::Found>& all) {
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (reads[i].status != Status::kOk) {
       ++c_.counters.failures;
+      all[i].known = false;
       continue;
     }
     ++answered;
@@ -164,7 +167,7 @@ Task<void> Client::say_made(std::span<const std::size_t> nodes) {
 // A number that no other client has, of any memory node's count: one that is lost with a connection is no loss.
 Task<Outcome> Client::take_number(std::span<const Membership::Found> found) {
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (found[i].blank) continue;
+    if (!seen_whole(found, i)) continue;
     const auto counted = co_await c_.memory.fetch_and_add(nodes_[i].heap + kClientOffset, 1);
     if (counted.status == Status::kOk) {
       const std::uint64_t number = counted.prior * nodes_.size() + i + 1;
@@ -187,7 +190,7 @@ Task<bool> Client::raise_counts(std::span<const Membership::Found> found, std::s
   std::size_t raised = 0;
   for (std::size_t i = 0; i <= nodes_.size(); ++i) {
     const std::size_t node = i == nodes_.size() ? giver : i;  // last of all, once more
-    if (found[node].blank || i == giver) continue;
+    if (!seen_whole(found, node) || i == giver) continue;
     const remote::RemoteAddress at = nodes_[node].heap + kClientOffset;
     std::array<std::uint8_t, 8> bytes;
     const Status status = co_await c_.read(at, bytes);
@@ -213,14 +216,21 @@ Task<Outcome> Client::join() {
   }
   Duration backoff{};
   std::vector<Membership::Found> all;
+  bool missed = false;
   while (c_.now() < deadline) {
     const Outcome found = co_await find_store(all);
     if (found == Outcome::kNotFound) co_return found;
     Outcome numbered = found;
-    if (found == Outcome::kOk) numbered = co_await take_number(all);
+    const bool possible = Membership::possible(nodes_.size(), c_.geometry);
+    const bool misses = found == Outcome::kOk && !std::ranges::all_of(all, &Membership::Found::known);
+    // What cannot leave is done without until it answers; but one READ may be lost with its connection.
+    if (misses && !possible && !missed) numbered = Outcome::kUnavailable;
+    missed = misses;
+    if (numbered == Outcome::kOk) numbered = co_await take_number(all);
     if (numbered == Outcome::kNoSpace) co_return numbered;
+    // What moved meanwhile may have been lost: all of this may have been asked of other memory than what is there now.
+    if (numbered == Outcome::kOk && !unseen_.empty()) numbered = Outcome::kUnavailable;
     if (numbered == Outcome::kOk) {
-      const bool possible = Membership::possible(nodes_.size(), c_.geometry);
       // Too little to hold what the store has there: as if it had lost everything.
       for (std::size_t i = 0; i < nodes_.size(); ++i) {
         if (nodes_[i].heap_bytes < c_.heap_bytes) all[i].blank = true;
@@ -236,6 +246,10 @@ Task<Outcome> Client::join() {
       if (possible) {
         membership_ = std::make_unique<Membership>(c_, nodes_, all);
         c_.membership = membership_.get();
+      } else {
+        for (std::size_t i = 0; i < nodes_.size(); ++i) {
+          if (!all[i].known) forget_place(i);
+        }
       }
       const bool leased = co_await c_.ensure_view(deadline);
       co_return leased ? Outcome::kOk : Outcome::kUnavailable;
@@ -255,8 +269,12 @@ void Client::moved(std::size_t node, const MemoryNode& memory) {
   }
   if (nodes_[node].heap == memory.heap) return;
   nodes_[node] = memory;
-  if (!joined) return;
-  // Whoever goes on with the old key breaks the connection that the new memory is to be looked into with.
+  if (joined) return forget_place(node);
+  unseen_.insert(node);  // joining begins anew
+}
+
+// Whoever goes on with the old key breaks the connection that the new memory is to be looked into with.
+void Client::forget_place(std::size_t node) {
   c_.map.moved(static_cast<std::uint32_t>(node), kNowhere);
   unseen_.insert(node);
   tend();

@@ -134,12 +134,17 @@ class Client : private Retirement {
   }
   // Before every operation.
   void tend();
-  // Where no memory node can leave.
+  // Where no memory node can leave: nothing is sent there before it is known what is there now.
+  void forget_place(std::size_t node);
   remote::Task<void> look_into_moved_memory();
   remote::Task<Outcome> find_store(std::vector<Membership::Found>& all);
   remote::Task<void> say_made(std::span<const std::size_t> nodes);
   remote::Task<Outcome> take_number(std::span<const Membership::Found> found);
   remote::Task<bool> raise_counts(std::span<const Membership::Found> found, std::size_t giver, std::uint64_t count);
+  // Has what is there now been seen to be the store's? Else nothing is asked of it.
+  bool seen_whole(std::span<const Membership::Found> found, std::size_t node) const {
+    return found[node].known && !found[node].blank && !unseen_.contains(node);
+  }
   remote::Task<GetResult> get_once(Key key, MutableBytes object, MutableBytes into, Time deadline);
   remote::Task<Hit> get_cached(Key key, MutableBytes object, Time deadline, Object& parsed);
 
@@ -202,7 +207,8 @@ class Client : private Retirement {
   Growth growth_;
   std::unique_ptr<SlotCache> cache_;
   std::unique_ptr<Membership> membership_;  // none: no memory node can leave
-  std::set<std::size_t> unseen_;            // then: those that have moved, and nobody has looked into what is there now
+  // Those that have moved, and nobody has looked into what is there now: while it joins; then only if no memory node can leave.
+  std::set<std::size_t> unseen_;
   bool looking_ = false;
   bool auditing_ = false;
   Outcome audit_outcome_ = Outcome::kOk;  // of the last one

@@ -706,6 +706,81 @@ TEST(Fusee, AMemoryNodeThatComesBackBlankIsNotBelieved) {
   }
 }
 
+Task<void> join(Client& client, std::optional<Outcome>& joined) { joined = co_await client.join(); }
+
+// A memory node was started anew, and whoever joins learns of that, or reaches it, only after some steps. `nodes` 2: nobody can leave.
+void join_beside_blank_memory(std::uint32_t nodes, std::uint32_t blank, int steps, bool is_told) {
+  WorldConfig config;
+  config.local = {.mode = LocalMode::kSeeded, .seed = static_cast<std::uint64_t>(steps + 1)};
+  config.nodes = nodes;
+  config.geometry.replicas = nodes;
+  World w(config);
+  auto& a = w.add_client();
+  put_some(w, *a.client, 1);
+  w.kill_node(blank);
+  if (!is_told) w.restart_node(blank);
+  remote::LocalMemory memory(w.scheduler, w.fabric);
+  if (!is_told) memory.cut(w.memory[blank].heap.node);
+  Client b(memory, w.memory, config.client, Rng(7));
+  std::optional<Outcome> joined;
+  w.scheduler.spawn(join(b, joined));
+  for (int i = 0; i < steps && !joined; ++i) w.step();
+  if (is_told) {
+    w.restart_node(blank);
+    b.moved(blank, w.memory[blank]);
+  }
+  memory.mend(w.memory[blank].heap.node);
+  w.run_until([&] { return joined.has_value(); });
+  if (nodes > 2) {
+    EXPECT_EQ(*joined, Outcome::kOk);
+  }
+  if (*joined != Outcome::kOk) return;
+  EXPECT_NE(b.number(), a->number());
+  std::map<Outcome, std::uint64_t> gets;
+  Bytes into(8);
+  for (Key key = 0; key < kSomeKeys; ++key) ++gets[w.wait_for(b.get(key, into)).outcome];
+  EXPECT_EQ(gets[Outcome::kNotFound], 0u);
+  EXPECT_GE(gets[Outcome::kOk], nodes > 2 ? kSomeKeys : 1);
+}
+
+TEST(Fusee, WhoJoinsBelievesNoMemoryThatHasNotAnswered) {
+  for (const std::uint32_t nodes : {3u, 2u}) {
+    for (std::uint32_t blank = 0; blank < nodes; ++blank) {
+      for (int steps = 0; steps < 20; ++steps) {
+        for (const bool is_told : {false, true}) {
+          join_beside_blank_memory(nodes, blank, steps, is_told);
+          if (testing::Test::HasFailure())
+            FAIL() << nodes << " nodes, blank " << blank << ", steps " << steps << ", told " << is_told;
+        }
+      }
+    }
+  }
+}
+
+// It is there, and whole: a READ that was lost costs neither a replica nor an answer.
+TEST(Fusee, WhoJoinsLooksAgainWhereItHasMissedAnAnswer) {
+  for (const std::uint32_t nodes : {3u, 2u}) {
+    for (int steps = 1; steps < 12; ++steps) {
+      auto config = with_replicas(nodes);
+      World w(config);
+      auto& a = w.add_client();
+      put_some(w, *a.client, 1);
+      remote::LocalMemory memory(w.scheduler, w.fabric);
+      Client b(memory, w.memory, config.client, Rng(7));
+      std::optional<Outcome> joined;
+      memory.cut(w.memory[1].heap.node);
+      w.scheduler.spawn(join(b, joined));
+      for (int i = 0; i < steps && !joined; ++i) w.step();
+      memory.mend(w.memory[1].heap.node);
+      w.run_until([&] { return joined.has_value(); });
+      ASSERT_EQ(*joined, Outcome::kOk) << nodes << " nodes, steps " << steps;
+      w.run_for(config.client.suspect_after);
+      expect_some(w, b, 1);
+      EXPECT_EQ(b.view(), 0u) << nodes << " nodes, steps " << steps;
+    }
+  }
+}
+
 // Brings about that the memory node is whole again, with a client that has something to do. False: it does not come to that.
 bool is_whole_again(World& w, Client& client, std::uint32_t node, std::uint64_t generation) {
   for (int i = 0; i < 400; ++i) {

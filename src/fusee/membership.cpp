@@ -35,11 +35,12 @@ Membership::Membership(Connection& connection, std::span<const MemoryNode> nodes
   SLUICE_CHECK(possible(nodes.size(), connection.geometry));
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     nodes_[i].heap = nodes[i].heap;
+    nodes_[i].known = found[i].known;
     nodes_[i].blank = found[i].blank;
     nodes_[i].votes_from = found[i].votes_from;
-    // It came with a change that is to be learned of yet; or has to.
-    nodes_[i].strange = found[i].blank || found[i].votes_from != 0;
-    if (found[i].blank) nodes_[i].missed = c_.now();
+    // It came with a change that is to be learned of yet; or has to; or is to be looked into first.
+    nodes_[i].strange = lost(nodes_[i]) || found[i].votes_from != 0;
+    if (lost(nodes_[i])) nodes_[i].missed = c_.now();
   }
   c_.lease = Time();
 }
@@ -66,7 +67,7 @@ bool Membership::troubled() const {
 bool Membership::long_missed(const Node& node) const {
   // Where its memory is not known, others may know it yet.
   const Duration patience = c_.config.suspect_after * (node.gone ? 0 : node.told_late ? kPatienceForStrange : 1);
-  const bool tried = lost(node) || node.unanswered >= kMissedBefore;
+  const bool tried = (node.known && lost(node)) || node.unanswered >= kMissedBefore;
   return tried && node.missed != Time::never() && node.missed + patience <= c_.now();
 }
 
@@ -534,7 +535,11 @@ Task<void> Membership::look_into_new_memory() {
     const remote::RemoteAddress heap = node.heap;
     std::array<std::uint8_t, kSuperblockRead> bytes;
     const Status status = co_await c_.read(heap, bytes);
-    if (status != Status::kOk || node.heap != heap) continue;
+    if (node.heap != heap) continue;
+    if (status != Status::kOk) {
+      ++node.unanswered;
+      continue;
+    }
     Superblock superblock;
     const bool whole = parse_superblock(bytes, superblock) && c_.ours(superblock, i);
     node.known = true;

@@ -54,6 +54,7 @@ class Membership {
 
   // What is known of a memory node's memory when somebody joins.
   struct Found {
+    bool known = true;   // it has answered; else it may be anything
     bool blank = false;  // has forgotten everything
     std::uint32_t votes_from = 0;
   };
