@@ -154,7 +154,10 @@ class Client : private Retirement {
   remote::Task<Step> replace(Mutation& op, Entry entry, bool cached);
   remote::Task<Step> add(Mutation& op, const Look& found);
   remote::Task<Step> confirm(Mutation& op, Entry mine);
-  remote::Task<void> withdraw(Entry entry, Time deadline);
+  // False: it may be tentative still.
+  remote::Task<bool> withdraw(Entry entry, Time deadline);
+  // Has an audit looked at all entries of its own that never became live?
+  void settle_tentative();
   bool expired(Mutation& op, Word rival);
   remote::Task<bool> take(Mutation& op, Space::Purpose purpose, Piece& piece);
   // Writes the object to all replicas; and reads the slot, if there is one. False: not all.
@@ -213,15 +216,18 @@ class Client : private Retirement {
   bool auditing_ = false;
   Outcome audit_outcome_ = Outcome::kOk;  // of the last one
   std::optional<Time> audited_;
-  bool left_tentative_ = false;    // an operation has given up whose entry may stand there, and never become live
+  // When an operation gave up last whose entry may stand there, and never become live. None: an audit has looked at all of them since.
+  std::optional<Time> left_tentative_;
   bool some_left_behind_ = false;  // by others, that the last audit did not take over
   // Where the last audit ended in what is its own, and the next one goes on, round and round; how many blocks this round has, and has still to look
-  // at, and whether it has found out all that it wanted to know so far.
+  // at, when it began, and whether it has found out all that it wanted to know so far; and when the last one began that has.
   std::size_t examined_block_ = 0;
   std::uint32_t examined_item_ = 0;
   std::size_t round_blocks_ = 0;
   std::size_t round_left_ = 0;
+  Time round_began_;
   bool round_whole_ = true;
+  std::optional<Time> whole_round_began_;
 };
 
 }  // namespace sluice::fusee

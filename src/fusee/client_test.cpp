@@ -1454,6 +1454,78 @@ TEST(Fusee, WhatNeverBecameLiveKeepsNoSlot) {
   EXPECT_EQ(w.index().tentative, 0u);
 }
 
+// The same, when others need their slots before an audit may look at them.
+TEST(Fusee, WhatNeverBecameLiveIsFoundThoughItIsLookedForTooSoon) {
+  WorldConfig config;
+  config.local = {.mode = LocalMode::kSeeded, .seed = 5};
+  config.nodes = 2;
+  config.node_memory = 256 << 10;
+  config.geometry = {.replicas = 2, .groups = 2, .value_bytes = 8, .block_bytes = 4096};
+  config.client.timeout = Duration::microseconds(300);
+  config.client.hold = Duration::microseconds(200);
+  config.client.flight = Duration::microseconds(50);
+  World w(config);
+  auto& a = w.add_client();
+  const auto put_many = [&](Key first, Key last, Duration pause) {
+    for (Key key = first; key < last; ++key) {
+      static_cast<void>(w.wait_for(a->put(key, value_of(key))));
+      w.run_for(pause);
+    }
+  };
+  put_many(5000, 5070, {});
+  std::size_t ended = 0;
+  const auto insert = [&](Key key) -> Task<void> {
+    static_cast<void>(co_await a->insert(key, value_of(key)));
+    ++ended;
+  };
+  for (Key key = 0; key < 26; ++key) w.scheduler.spawn(insert(key));
+  while (w.index().tentative < 12 && ended == 0) w.step();
+  for (const auto& m : w.memory) a.memory->cut(m.heap.node);
+  while (ended < 26) w.step();
+  for (const auto& m : w.memory) a.memory->mend(m.heap.node);
+  ASSERT_GT(w.index().tentative, 0u);
+  put_many(900, 940, {});
+  w.run_for(Duration::milliseconds(2));
+  put_many(1000, 1100, Duration::microseconds(300));
+  EXPECT_EQ(w.index().tentative, 0u);
+}
+
+// A round of an audit that had no time for its end goes on with the next one; but not when that is long after.
+TEST(Fusee, WhatAnAuditSawLongAgoSaysNothingOfTheRoomThatThereIsNow) {
+  std::uint64_t refused = 0;
+  for (int timeout = 500; timeout < 720; timeout += 8) {
+    WorldConfig config;
+    config.local = {.mode = LocalMode::kSeeded, .seed = 3};
+    config.node_memory = 256u << 10;
+    config.geometry.groups = 64;
+    config.client.hold = Duration::microseconds(100);
+    config.client.flight = Duration::microseconds(20);
+    config.client.backoff_most = Duration::microseconds(5);
+    config.client.lease = Duration::microseconds(5);
+    config.client.timeout = Duration::microseconds(timeout);
+    World w(config);
+    auto& a = w.add_client();
+    Key key = 0;
+    while (w.wait_for(a->put(key, value_of(key))) == Outcome::kOk) ++key;
+    ASSERT_GT(key, 1500u);
+    // All but what is in its last blocks is nobody's from now on.
+    std::set<std::uint64_t> kept;
+    for (const auto& block : a->blocks().last(2)) {
+      for (std::uint32_t i = 0; i < block->shape.objects; ++i) kept.insert(block->object(i).raw);
+    }
+    for (std::uint32_t partition = 0; partition < w.map.partitions(); ++partition) {
+      for (std::uint64_t at = 0; at < w.map.table_bytes(); at += 8) {
+        const Place slot = w.map.slots({}, partition) + at;
+        if (kept.contains(Word{w.word(slot, 0)}.object().raw)) continue;
+        for (std::uint32_t i = 0; i < config.geometry.replicas; ++i) w.set_word(slot, i, 0);
+      }
+    }
+    w.run_for(Duration::milliseconds(5));
+    refused += w.wait_for(a->put(1'000'000, value_of(1))) != Outcome::kOk;
+  }
+  EXPECT_EQ(refused, 0u);
+}
+
 // One after the other loads all keys and is killed.
 TEST(Fusee, WhatKilledClientsHadIsRoomForOthersOnceSomebodyLeavesForThem) {
   constexpr Key kKeys = 3000;

@@ -179,7 +179,8 @@ Task<bool> Client::examine_one(Block& block, const InBlock& found, std::uint32_t
     ++c_.counters.reclaimed;
     space_.free_later(block, found.index);
   } else if (stands.word.tentative()) {  // whoever put it there has given up
-    co_await withdraw(stands, deadline);
+    const bool gone = co_await withdraw(stands, deadline);
+    all_known = all_known && gone;
   }
   co_return true;
 }
@@ -196,6 +197,8 @@ Task<Outcome> Client::audit_until(Time deadline) {
     co_return auditing_ ? Outcome::kUnavailable : audit_outcome_;
   }
   auditing_ = true;
+  // What a round looked at long ago may be nobody's by now.
+  if (audited_ && !c_.fresh(*audited_)) round_left_ = 0;
   bool whole = false;
   bool again = true;
   bool taken = false;
@@ -204,6 +207,7 @@ Task<Outcome> Client::audit_until(Time deadline) {
     if (!whole) again = co_await c_.again(deadline);
   }
   audited_ = c_.now();
+  if (whole) whole_round_began_ = round_began_;
   audit_outcome_ = whole ? Outcome::kOk : Outcome::kUnavailable;
   auditing_ = false;
   co_return audit_outcome_;
@@ -224,6 +228,7 @@ Task<bool> Client::audit_once(bool& taken, Time deadline) {
   if (round_left_ == 0) {
     round_blocks_ = space_.blocks().size();
     round_left_ = round_blocks_ + (examined_item_ != 0);
+    round_began_ = c_.now();
     round_whole_ = true;
   }
   while (round_left_ != 0) {

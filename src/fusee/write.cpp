@@ -227,10 +227,19 @@ bool Client::expired(Mutation& op, Word rival) {
   return c_.now() - op.rival_since > c_.config.lease;
 }
 
-Task<void> Client::withdraw(Entry entry, Time deadline) {
+Task<bool> Client::withdraw(Entry entry, Time deadline) {
   ++c_.counters.withdrawn;
-  co_await snapshot_.change(WordKind::kEntry, entry.slot, entry.word.raw, entry.word.with(State::kVoid).raw,
-                            Snapshot::kEverywhere, entry.seen, deadline);
+  const Changed changed =
+      co_await snapshot_.change(WordKind::kEntry, entry.slot, entry.word.raw, entry.word.with(State::kVoid).raw,
+                                Snapshot::kEverywhere, entry.seen, deadline);
+  co_return changed == Changed::kWon || changed == Changed::kLost;
+}
+
+// An audit does not look at what has been there for less than hold + flight.
+void Client::settle_tentative() {
+  const Duration settled = c_.config.hold + c_.config.flight;
+  if (left_tentative_ && whole_round_began_ && *left_tentative_ + settled < *whole_round_began_)
+    left_tentative_.reset();
 }
 
 // Puts a new entry into the index.
@@ -249,9 +258,9 @@ Task<Client::Step> Client::add(Mutation& op, const Look& found) {
   }
   if (!found.has_vacancy) {
     // Entries of its own that never became live may stand there.
+    settle_tentative();
     if (left_tentative_) {
       const bool audited = co_await audit_for(op);
-      left_tentative_ = left_tentative_ && audit_outcome_ != Outcome::kOk;
       if (audited) co_return Step::kAgain;
     }
     op.outcome = Outcome::kNoSpace;
@@ -309,13 +318,13 @@ Task<Client::Step> Client::add(Mutation& op, const Look& found) {
     // Should it stand there, it stays tentative: only this operation would have made it live.
     case Changed::kUnavailable:
     case Changed::kUnknown:
-      left_tentative_ = true;
+      left_tentative_ = c_.now();
       op.outcome = Outcome::kUnavailable;
       co_return Step::kDone;
   }
   if (log.old.raw != 0) replaced(log.old, log.old_sequence);
   const Step step = co_await confirm(op, mine);
-  left_tentative_ = left_tentative_ || (step == Step::kDone && op.outcome != Outcome::kOk);
+  if (step == Step::kDone && op.outcome != Outcome::kOk) left_tentative_ = c_.now();
   co_return step;
 }
 
@@ -326,13 +335,15 @@ Task<Client::Step> Client::confirm(Mutation& op, Entry mine) {
     const bool looked = co_await look(op.key, mine.word, op.read.bytes(), op.deadline, others);
     if (!looked) co_return Step::kDone;  // nothing has happened
     if (others.live.word.raw != 0) {
-      co_await withdraw(mine, op.deadline);
+      const bool gone = co_await withdraw(mine, op.deadline);
+      if (!gone) left_tentative_ = c_.now();
       co_return Step::kAgain;
     }
     const Entry& rival = others.rival;
     if (rival.word.raw == 0) break;
     if (mine.word > rival.word) {
-      co_await withdraw(mine, op.deadline);
+      const bool gone = co_await withdraw(mine, op.deadline);
+      if (!gone) left_tentative_ = c_.now();
       co_await c_.back_off(op.backoff);
       co_return Step::kAgain;
     }
