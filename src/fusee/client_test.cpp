@@ -1628,6 +1628,44 @@ class ReadOnlyMemory final : public remote::RemoteMemory {
   remote::LocalMemory& memory_;
 };
 
+// One long READ is lost.
+class OneReadLess final : public remote::RemoteMemory {
+ public:
+  OneReadLess(remote::LocalMemory& memory, std::size_t length)
+      : RemoteMemory(memory.scheduler()), memory_(memory), length_(length) {}
+  remote::Capabilities capabilities() const override { return memory_.capabilities(); }
+  void submit(remote::Operation& operation) override {
+    if (operation.kind == remote::OpKind::kRead && operation.local.size() >= length_ && ++reads == lost)
+      return complete(operation, remote::Status::kUnreachable);
+    memory_.submit(operation);
+  }
+  std::uint64_t reads = 0;
+  std::uint64_t lost = 0;  // the so manieth
+
+ private:
+  remote::LocalMemory& memory_;
+  std::size_t length_;
+};
+
+TEST(Fusee, AnAuditGoesOnWhereItCouldNotReadABlock) {
+  World w({});
+  remote::LocalMemory memory(w.scheduler, w.fabric);
+  OneReadLess lossy(memory, 3000);
+  Client client(lossy, w.memory, w.config_.client, Rng(1));
+  ASSERT_EQ(w.wait_for(client.join()), Outcome::kOk);
+  for (Key key = 0; key < 900; ++key) ASSERT_EQ(w.wait_for(client.put(key, value_of(key))), Outcome::kOk);
+  w.run_for(w.config_.client.hold + w.config_.client.flight);
+  const std::uint64_t blocks = client.blocks().size();
+  ASSERT_GT(blocks, 10u);
+  for (const std::uint64_t lost : {std::uint64_t{1}, blocks / 2, blocks}) {
+    lossy.reads = 0;
+    lossy.lost = lost;
+    EXPECT_EQ(w.wait_for(client.audit()), Outcome::kOk);
+    EXPECT_EQ(lossy.reads, blocks + 1) << "lost " << lost;
+    w.run_for(w.config_.client.hold + w.config_.client.flight);
+  }
+}
+
 TEST(Fusee, WhoCannotLeaveLetsTimeGetOnAndEnds) {
   World w(with_replicas(2));
   remote::LocalMemory near(w.scheduler, w.fabric);

@@ -167,6 +167,10 @@ Task<bool> Client::examine_one(Block& block, const InBlock& found, std::uint32_t
   const Object& object = found.object;
   bool known = true;
   if (found.taken_over) known = co_await examine_log(object.key, object.log, deadline);
+  if (known && c_.now() >= deadline) {
+    next = std::min(next, found.index);
+    co_return false;
+  }
   Entry stands;
   if (known) known = co_await find_reference(object.key, block.object(found.index), deadline, stands);
   all_known = all_known && known;
@@ -234,8 +238,10 @@ Task<bool> Client::audit_once(bool& taken, Time deadline) {
   while (round_left_ != 0) {
     examined_block_ %= round_blocks_;
     Block& block = *space_.blocks()[examined_block_];
+    const std::uint32_t first = examined_item_;
     const bool known = co_await examine(block, examined_item_, deadline);
-    round_whole_ = round_whole_ && known;
+    // What could not even be read is not passed over: it is the first that is looked at when this goes on.
+    round_whole_ = round_whole_ && (known || examined_item_ == first);
     if (examined_item_ < block.shape.objects) co_return false;
     examined_item_ = 0;
     ++examined_block_;
