@@ -181,6 +181,7 @@ class Client {
                                 std::vector<std::uint8_t>& into);
   remote::Task<bool> free_locks(std::uint32_t node, std::uint32_t dead);
   // And what is this client's without its knowing.
+  remote::Task<bool> leave_chunks(Time limit);
   remote::Task<bool> take_over_chunks(std::uint32_t node, std::uint32_t owner, Time limit);
 
   Connection c_;

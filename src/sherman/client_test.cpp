@@ -463,6 +463,27 @@ TEST(Sherman, WhoLeavesGivesBackManyChunksAtATime) {
   EXPECT_LT(a->counters().round_trips - before.round_trips, 20u);
 }
 
+TEST(Sherman, WhoLosesConnectionsWhileItLeavesGivesBackAllTheSame) {
+  std::uint64_t repeated = 0;
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    WorldConfig config;
+    config.local = {.mode = LocalMode::kSeeded,
+                    .seed = seed,
+                    .disconnect_per_million = 3000,
+                    .straggler_lifetime = Duration::microseconds(100),
+                    .stragglers_in_order = true};
+    World w(config);
+    auto& a = w.add_client();
+    for (Key key = 0; a->counters().chunks < 60; ++key) static_cast<void>(w.wait_for(a->put(key, value_of(key))));
+    const auto before = a->counters();
+    ASSERT_EQ(w.wait_for(a->leave()), Outcome::kOk) << "seed " << seed;
+    w.run_for(config.client.flight);
+    EXPECT_GE(w.left_behind(), before.chunks) << "seed " << seed;
+    repeated += a->counters().swaps - before.swaps > w.left_behind();
+  }
+  EXPECT_GT(repeated, 0u);
+}
+
 TEST(Sherman, ALockIsHandedOverWithinAClientSoManyTimesAndThenLetGo) {
   WorldConfig config;
   config.local.mode = LocalMode::kSeeded;

@@ -306,6 +306,17 @@ Task<Outcome> Client::leave() {
   // As with the dead: what it has submitted has been executed after that.
   if (c_.counters.failures != 0) co_await c_.outlive();
   const Time limit = c_.now() + c_.patience();
+  while (true) {
+    const bool whole = co_await leave_chunks(limit);
+    if (whole) co_return Outcome::kOk;
+    // What was lost with a connection has been executed then, or never will be; and shows.
+    co_await c_.outlive();
+    if (c_.now() >= limit) co_return Outcome::kUnavailable;
+  }
+}
+
+// False: of some it could not be seen.
+Task<bool> Client::leave_chunks(Time limit) {
   bool whole = true;
   std::vector<remote::Operation> swaps;
   for (std::uint32_t node = 0; node < c_.map.nodes(); ++node) {
@@ -325,7 +336,7 @@ Task<Outcome> Client::leave() {
       whole = whole && std::ranges::all_of(swaps, [](const auto& swap) { return swap.status == Status::kOk; });
     }
   }
-  co_return whole ? Outcome::kOk : Outcome::kUnavailable;
+  co_return whole;
 }
 
 }  // namespace sluice::sherman
