@@ -159,6 +159,7 @@ class Client : private Retirement {
   // Has an audit looked at all entries of its own that never became live?
   void settle_tentative();
   bool expired(Mutation& op, Word rival);
+  remote::Task<Space::Given> take_now(const Mutation& op, Space::Purpose purpose, Piece& piece);
   remote::Task<bool> take(Mutation& op, Space::Purpose purpose, Piece& piece);
   // Writes the object to all replicas; and reads the slot, if there is one. False: not all.
   remote::Task<bool> write_object(Mutation& op, const Piece& piece, const Log& log, std::optional<Place> slot,
@@ -193,6 +194,8 @@ class Client : private Retirement {
   remote::Task<Outcome> recover_once(std::uint32_t dead, Time deadline);
   remote::Task<Outcome> take_over(Place owner, Place block, std::uint32_t dead, Time deadline);
   remote::Task<Outcome> take_over_blocks(std::uint32_t owned_by, Time deadline);
+  // One of the last blocks of the partitions, whose owner has left. False: there is none.
+  remote::Task<bool> take_over_kept(Time deadline);
   remote::Task<bool> read_owners(std::uint32_t partition, std::uint32_t first, std::uint32_t count, MutableBytes into,
                                  Time deadline);
   bool strays(Owner owner, Place block) const;

@@ -464,6 +464,36 @@ TEST(Fusee, FullMemoryRefusesAndStillReadsReplacesAndErases) {
   }
 }
 
+// Others have all memory, and live. One after the other comes, as a tool does, and goes again.
+TEST(Fusee, WhoComesToAFullStoreCanReplaceAndErase) {
+  WorldConfig config;
+  config.node_memory = 256u << 10;
+  World w(config);
+  auto& a = w.add_client();
+  Key key = 0;
+  while (w.wait_for(a->put(key, value_of(key))) == Outcome::kOk) ++key;
+  ASSERT_GT(key, 1000u);
+  for (std::uint64_t i = 0; i < 10; ++i) {
+    auto& b = w.add_client();
+    const Key first = i * 4;
+    EXPECT_EQ(w.wait_for(b->put(first, value_of(9))), Outcome::kOk) << i;
+    EXPECT_EQ(w.wait_for(b->erase(first + 1)), Outcome::kOk) << i;
+    EXPECT_EQ(w.wait_for(b->put(key + 1, value_of(9))), Outcome::kNoSpace) << i;
+    EXPECT_EQ(read(w, *a.client, first), value_of(9));
+    EXPECT_EQ(read(w, *a.client, first + 1), std::nullopt);
+    // Who has the memory does not take theirs.
+    EXPECT_EQ(w.wait_for(a->put(first + 2, value_of(8))), Outcome::kOk) << i;
+    EXPECT_EQ(w.wait_for(a->audit()), Outcome::kOk);
+    ASSERT_EQ(w.wait_for(b->leave()), Outcome::kOk);
+    b.dead = true;
+  }
+  // What goes on beside: so many come as there are memory nodes.
+  for (std::uint64_t i = 0; i < w.memory.size(); ++i) {
+    auto& b = w.add_client();
+    EXPECT_EQ(w.wait_for(b->erase(100 + i)), Outcome::kOk) << i;
+  }
+}
+
 TEST(Fusee, MemoryOfReplacedObjectsIsUsedAgain) {
   WorldConfig config;
   config.node_memory = 124u << 10;

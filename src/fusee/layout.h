@@ -179,6 +179,9 @@ class MemoryMap {
   std::uint32_t readable(Place place) const { return homes_[place.partition()].objects.whole; }
   std::uint32_t word_replicas(Place place) const { return homes_[place.partition()].words.count; }
   std::uint32_t blocks() const { return blocks_; }  // a partition
+  // Before this are those for anything; the last one is for who could else neither replace nor erase anything (space.h). Of few, all are for anything.
+  std::uint32_t free_blocks() const { return blocks_ < kFewBlocks ? blocks_ : blocks_ - 1; }
+  bool is_kept(Place block) const { return (block.offset() - first_block_) / geometry_.block_bytes >= free_blocks(); }
   // REQUIRES: replica < replicas(place). Replica 0 is the primary: the first of those that are whole.
   remote::RemoteAddress at(Place place, std::uint32_t replica) const {
     return in_share(place, homes_[place.partition()].objects.shares[replica]);
@@ -260,6 +263,7 @@ class MemoryMap {
   static constexpr std::uint64_t kSuperblockBytes = 64 << 10;
 
  private:
+  static constexpr std::uint32_t kFewBlocks = 8;
   // Which replicas the view has, in their order: the whole ones by their shares, then apprentices.
   struct Replicas {
     std::array<std::uint8_t, kMostReplicas> shares{};

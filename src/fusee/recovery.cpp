@@ -328,10 +328,11 @@ Task<Outcome> Client::take_over_blocks(std::uint32_t owned_by, Time deadline) {
       if (!read) co_return Outcome::kUnavailable;
       for (std::uint32_t i = 0; i < some; ++i) {
         const Place block = c_.map.block(partition, first + i);
+        const bool kept = owned_by == kNobody && first + i >= c_.map.free_blocks();
         bool its = false;
         for (std::uint32_t replica = 0; replica < replicas; ++replica) {
           const Owner owner{load_le<std::uint64_t>(owners.data() + (std::size_t{kOwnersAtOnce} * replica + i) * 8)};
-          its = its || (owner.raw != 0 && (owner.client() == owned_by || strays(owner, block)));
+          its = its || (owner.raw != 0 && ((owner.client() == owned_by && !kept) || strays(owner, block)));
         }
         if (its) found.push_back({c_.map.owner(partition, first + i), block});
       }
@@ -359,6 +360,18 @@ Task<Outcome> Client::take_over_blocks(std::uint32_t owned_by, Time deadline) {
     if (!known || first != block.shape.objects) outcome = Outcome::kUnavailable;
   }
   co_return outcome;
+}
+
+Task<bool> Client::take_over_kept(Time deadline) {
+  for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition) {
+    for (std::uint32_t i = c_.map.free_blocks(); i < c_.map.blocks(); ++i) {
+      const Place block = c_.map.block(partition, i);
+      if (space_.owns(block)) continue;
+      co_await take_over(c_.map.owner(partition, i), block, kNobody, deadline);
+      if (space_.owns(block)) co_return true;
+    }
+  }
+  co_return false;
 }
 
 // ------------------------------------------------------------------------------------------------------------- leaving

@@ -78,7 +78,7 @@ Task<Space::Given> Space::take(std::uint32_t units, Purpose purpose, Time deadli
       continue;
     }
     filling_ = true;
-    Given given = co_await refill(pool, size, deadline);
+    Given given = co_await refill(pool, size, purpose, deadline);
     if (given == Given::kNoSpace && !has(pool, purpose) && !searched) {
       searched = true;
       const bool read = co_await scan_pool(pool, deadline);
@@ -89,7 +89,7 @@ Task<Space::Given> Space::take(std::uint32_t units, Purpose purpose, Time deadli
     if (given == Given::kUnavailable) co_return given;
     if (has(pool, purpose)) {
       co_await c_.scheduler.sleep_until(std::min(deadline, pool.waiting.front().ready));
-    } else if (purpose == Purpose::kInstead && pool.busy != 0) {
+    } else if (purpose != Purpose::kMore && pool.busy != 0) {
       co_await c_.back_off(backoff);  // what those replace comes free
     } else {
       co_return Given::kNoSpace;
@@ -118,12 +118,13 @@ Task<bool> Space::scan_pool(Pool& pool, Time deadline) {
   co_return whole;
 }
 
-Task<Space::Given> Space::refill(Pool& pool, std::uint32_t units, Time deadline) {
+Task<Space::Given> Space::refill(Pool& pool, std::uint32_t units, Purpose purpose, Time deadline) {
   for (std::size_t i = 0; i < std::min(kScannedAtOnce, pool.blocks.size()); ++i) {
     const bool read = co_await scan(*pool.blocks[pool.cursor++ % pool.blocks.size()], deadline);
     if (!read) break;
   }
-  co_return co_await claim(units, deadline);
+  const std::uint32_t end = purpose == Purpose::kLast ? c_.map.blocks() : c_.map.free_blocks();
+  co_return co_await claim(units, end, deadline);
 }
 
 Task<bool> Space::scan(Block& block, Time deadline) {
@@ -177,6 +178,7 @@ Block& Space::adopt(Place at, std::uint32_t units) {
   by_place_[at.raw] = &block;
   pools_[units].blocks.push_back(&block);
   pools_[units].fresh += block.shape.objects;
+  if (c_.map.is_kept(at)) pools_[units].kept += block.shape.objects;
   ++c_.counters.blocks;
   return block;
 }
@@ -200,7 +202,7 @@ bool Space::claims_fresh(Owner owner) const {
 
 bool Space::owns(Place at) const { return by_place_.contains(at.raw); }
 
-Task<Space::Given> Space::claim(std::uint32_t units, Time deadline) {
+Task<Space::Given> Space::claim(std::uint32_t units, std::uint32_t end, Time deadline) {
   const std::uint32_t partitions = c_.map.partitions();
   if (hints_.empty()) {
     hints_.resize(partitions);
@@ -210,18 +212,18 @@ Task<Space::Given> Space::claim(std::uint32_t units, Time deadline) {
   for (std::uint32_t i = 0; i < partitions; ++i) {
     const std::uint32_t partition = turn_;
     turn_ = (turn_ + 1) % partitions;
-    const Given given = co_await claim_in(partition, units, deadline);
+    const Given given = co_await claim_in(partition, units, end, deadline);
     if (given == Given::kOk) co_return given;
     if (given == Given::kUnavailable) worst = given;
   }
   co_return worst;
 }
 
-Task<Space::Given> Space::claim_in(std::uint32_t partition, std::uint32_t units, Time deadline) {
+Task<Space::Given> Space::claim_in(std::uint32_t partition, std::uint32_t units, std::uint32_t end, Time deadline) {
   std::array<std::uint8_t, 512> owners;
   std::uint32_t& hint = hints_[partition];
-  while (hint < c_.map.blocks()) {
-    const std::uint32_t some = std::min<std::uint32_t>(c_.map.blocks() - hint, owners.size() / 8);
+  while (hint < end) {
+    const std::uint32_t some = std::min<std::uint32_t>(end - hint, owners.size() / 8);
     const Time seen = c_.now();
     std::array<remote::Operation, 1> operation = {remote::read_operation(
         c_.map.at(c_.map.owner(partition, hint), 0), MutableBytes(owners).first(std::size_t{8} * some))};

@@ -60,8 +60,9 @@ class Space {
 
   enum class Given : std::uint8_t { kOk, kNoSpace, kUnavailable };
   // What for: something more; or instead of something else, which comes free for it. The last one of a size is not given for more, or else a store that
-  // is full could be neither changed nor emptied.
-  enum class Purpose : std::uint8_t { kMore, kInstead };
+  // is full could be neither changed nor emptied. The last block of a partition is claimed only instead of something that is alive, when there is nothing
+  // else (kLast), and then as much is kept as it has, or else who comes when others have all blocks could do neither.
+  enum class Purpose : std::uint8_t { kMore, kInstead, kLast };
   remote::Task<Given> take(std::uint32_t units, Purpose purpose, Time deadline, Piece& piece);
   // Of any size, instead of something else; of what there is already.
   remote::Task<Given> take_any(Time deadline, Piece& piece);
@@ -97,17 +98,19 @@ class Space {
     std::size_t cursor = 0;  // of the scan
     std::size_t fresh = 0;   // items that were never used
     std::size_t busy = 0;    // of operations under way
+    std::size_t kept = 1;    // so many are not given for more
   };
   bool has(const Pool& pool, Purpose purpose) const {
-    return pool.waiting.size() + pool.fresh > (purpose == Purpose::kMore ? 1u : 0u);
+    return pool.waiting.size() + pool.fresh > (purpose == Purpose::kMore ? pool.kept : 0);
   }
   bool cut(Pool& pool, Purpose purpose, Piece& piece);
   // All of the pool's.
   remote::Task<bool> scan_pool(Pool& pool, Time deadline);
-  remote::Task<Given> refill(Pool& pool, std::uint32_t units, Time deadline);
+  remote::Task<Given> refill(Pool& pool, std::uint32_t units, Purpose purpose, Time deadline);
   remote::Task<bool> scan(Block& block, Time deadline);
-  remote::Task<Given> claim(std::uint32_t units, Time deadline);
-  remote::Task<Given> claim_in(std::uint32_t partition, std::uint32_t units, Time deadline);
+  // One of the blocks before `end`.
+  remote::Task<Given> claim(std::uint32_t units, std::uint32_t end, Time deadline);
+  remote::Task<Given> claim_in(std::uint32_t partition, std::uint32_t units, std::uint32_t end, Time deadline);
   Block& adopt(Place at, std::uint32_t units);
   void close_claim(Owner claim);
 

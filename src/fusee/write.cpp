@@ -110,19 +110,31 @@ Task<bool> Client::audit_for(const Mutation& op) {
   co_return c_.now() < op.deadline;
 }
 
+// Of what there is.
+Task<Space::Given> Client::take_now(const Mutation& op, Space::Purpose purpose, Piece& piece) {
+  Space::Given given = co_await space_.take(units_for(op.value.size()), purpose, op.deadline, piece);
+  if (given == Space::Given::kNoSpace && op.how == How::kErase) given = co_await space_.take_any(op.deadline, piece);
+  co_return given;
+}
+
 Task<bool> Client::take(Mutation& op, Space::Purpose purpose, Piece& piece) {
   if (op.spare) {
     piece = *std::exchange(op.spare, std::nullopt);
     co_return true;
   }
   op.outcome = Outcome::kUnavailable;
-  const std::uint32_t units = units_for(op.value.size());
-  Space::Given given = co_await space_.take(units, purpose, op.deadline, piece);
+  const bool last = purpose == Space::Purpose::kLast;
+  const auto first = last ? Space::Purpose::kInstead : purpose;
+  Space::Given given = co_await take_now(op, first, piece);
   for (bool audited = true; given == Space::Given::kNoSpace && audited;) {
-    if (op.how == How::kErase) given = co_await space_.take_any(op.deadline, piece);
-    if (given != Space::Given::kNoSpace) break;
     audited = co_await audit_for(op);
-    if (audited) given = co_await space_.take(units, purpose, op.deadline, piece);
+    if (audited) given = co_await take_now(op, first, piece);
+  }
+  if (last && given == Space::Given::kNoSpace) given = co_await take_now(op, purpose, piece);
+  while (last && given == Space::Given::kNoSpace) {
+    const bool taken = co_await take_over_kept(op.deadline);
+    if (!taken) break;
+    given = co_await take_now(op, first, piece);
   }
   if (given != Space::Given::kOk)
     op.outcome = given == Space::Given::kNoSpace ? Outcome::kNoSpace : Outcome::kUnavailable;
@@ -162,7 +174,7 @@ Task<bool> Client::write_object(Mutation& op, const Piece& piece, const Log& log
 // Puts a value or a tombstone in the place of a live entry.
 Task<Client::Step> Client::replace(Mutation& op, Entry entry, bool cached) {
   Piece piece;
-  const bool taken = co_await take(op, Space::Purpose::kInstead, piece);
+  const bool taken = co_await take(op, Space::Purpose::kLast, piece);
   if (!taken) co_return Step::kDone;
   if (!c_.fresh(entry.seen)) {
     op.spare = piece;
