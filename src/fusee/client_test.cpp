@@ -494,6 +494,40 @@ TEST(Fusee, WhoComesToAFullStoreCanReplaceAndErase) {
   }
 }
 
+TEST(Fusee, WhereLongValuesHadAllMemoryShortOnesFindRoom) {
+  for (const std::uint32_t most :
+       {400u, 500u}) {  // longer than a place of the next smaller size, and either the longest that there are or not
+    WorldConfig config;
+    config.node_memory = 256u << 10;
+    config.geometry.value_bytes = most;
+    World w(config);
+    auto& a = w.add_client();
+    Key key = 0;
+    while (w.wait_for(a->put(key, value_of(key, 400))) == Outcome::kOk) ++key;
+    ASSERT_GT(key, 150u);
+    // In the place of the long ones,
+    for (Key k = 0; k < key; k += 2) ASSERT_EQ(w.wait_for(a->put(k, value_of(k))), Outcome::kOk) << k;
+    for (Key k = 0; k < key; ++k) EXPECT_EQ(read(w, *a.client, k), value_of(k, k % 2 == 0 ? 8 : 400)) << k;
+    // of tombstones,
+    for (Key k = 0; k < key; ++k) ASSERT_EQ(w.wait_for(a->erase(k)), Outcome::kOk) << k;
+    for (Key k = 0; k < 40; ++k) ASSERT_EQ(w.wait_for(a->put(k, value_of(k, 100))), Outcome::kOk) << k;
+    // and many at once.
+    std::uint64_t ok = 0;
+    std::uint64_t ended = 0;
+    for (Key k = 0; k < 40; ++k) w.scheduler.spawn(count_put(*a.client, k, 8, ok, ended));
+    w.run_until([&] { return ended == 40; });
+    EXPECT_EQ(ok, 40u);
+    for (Key k = 0; k < 40; ++k) EXPECT_EQ(read(w, *a.client, k), value_of(k)) << k;
+    // Others find them there, also what they were, when it has died.
+    a.kill();
+    auto& b = w.add_client();
+    for (Key k = 0; k < 40; ++k) EXPECT_EQ(read(w, *b.client, k), value_of(k)) << k;
+    EXPECT_EQ(w.wait_for(b->recover(a->number())), Outcome::kOk);
+    for (Key k = 0; k < 40; ++k) EXPECT_EQ(read(w, *b.client, k), value_of(k)) << k;
+    expect_no_memory_lost(w);
+  }
+}
+
 TEST(Fusee, MemoryOfReplacedObjectsIsUsedAgain) {
   WorldConfig config;
   config.node_memory = 124u << 10;

@@ -98,16 +98,24 @@ Task<Space::Given> Space::take(std::uint32_t units, Purpose purpose, Time deadli
   co_return Given::kOk;
 }
 
-Task<Space::Given> Space::take_any(Time deadline, Piece& piece) {
+Task<Space::Given> Space::take_any(std::uint32_t units, Purpose purpose, Time deadline, Piece& piece) {
+  Duration backoff{};
   while (c_.now() < deadline) {
     Time ready = Time::never();
-    for (auto& [units, pool] : pools_) {
-      const bool taken = cut(pool, Purpose::kInstead, piece);
-      if (taken) co_return Given::kOk;
-      if (!pool.waiting.empty()) ready = std::min(ready, pool.waiting.front().ready);
+    bool busy = false;
+    for (auto sized = pools_.lower_bound(class_of(units)); sized != pools_.end(); ++sized) {
+      Pool& pool = sized->second;
+      if (cut(pool, purpose, piece)) co_return Given::kOk;
+      if (has(pool, purpose)) ready = std::min(ready, pool.waiting.front().ready);
+      busy = busy || pool.busy != 0;
     }
-    if (ready == Time::never()) co_return Given::kNoSpace;
-    co_await c_.scheduler.sleep_until(std::min(deadline, ready));
+    if (ready != Time::never()) {
+      co_await c_.scheduler.sleep_until(std::min(deadline, ready));
+    } else if (purpose != Purpose::kMore && busy) {
+      co_await c_.back_off(backoff);
+    } else {
+      co_return Given::kNoSpace;
+    }
   }
   co_return Given::kUnavailable;
 }

@@ -64,8 +64,8 @@ class Space {
   // else (kLast), and then as much is kept as it has, or else who comes when others have all blocks could do neither.
   enum class Purpose : std::uint8_t { kMore, kInstead, kLast };
   remote::Task<Given> take(std::uint32_t units, Purpose purpose, Time deadline, Piece& piece);
-  // Of any size, instead of something else; of what there is already.
-  remote::Task<Given> take_any(Time deadline, Piece& piece);
+  // So large at least, of what there is already.
+  remote::Task<Given> take_any(std::uint32_t units, Purpose purpose, Time deadline, Piece& piece);
   void placed(const Piece& piece);
   void give_back(const Piece& piece);
   // The object's word was taken out of its slot. If it is of one of this client's blocks, it is free by that. False: it is to be marked.

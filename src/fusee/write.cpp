@@ -110,10 +110,11 @@ Task<bool> Client::audit_for(const Mutation& op) {
   co_return c_.now() < op.deadline;
 }
 
-// Of what there is.
+// Of what there is. A larger place than it needs is better than none.
 Task<Space::Given> Client::take_now(const Mutation& op, Space::Purpose purpose, Piece& piece) {
-  Space::Given given = co_await space_.take(units_for(op.value.size()), purpose, op.deadline, piece);
-  if (given == Space::Given::kNoSpace && op.how == How::kErase) given = co_await space_.take_any(op.deadline, piece);
+  const std::uint32_t units = units_for(op.value.size());
+  Space::Given given = co_await space_.take(units, purpose, op.deadline, piece);
+  if (given == Space::Given::kNoSpace) given = co_await space_.take_any(units, purpose, op.deadline, piece);
   co_return given;
 }
 
@@ -143,8 +144,8 @@ Task<bool> Client::take(Mutation& op, Space::Purpose purpose, Piece& piece) {
 
 Word Client::word_of(const Mutation& op, const Piece& piece, State state) const {
   std::uint32_t units = units_for(op.value.size());
-  // A tombstone may have a larger place than it needs.
-  if (op.how == How::kErase) units = std::min(piece.block->shape.units, c_.geometry.most_units());
+  // In a larger place than it needs: its mark and its block are found by the size of that.
+  if (class_of(units) != piece.block->shape.units) units = std::min(piece.block->shape.units, c_.geometry.most_units());
   return Word::of(piece.place(), c_.map.fingerprint(op.key), units, state);
 }
 
