@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -103,7 +104,8 @@ class ConnectionManager::Machine {
 
  private:
   static constexpr std::size_t kMaxOutgoing = 65'536;
-  using PeerKey = std::pair<std::uint64_t, std::uint32_t>;  // GUID and communication id, or GUID and QPN
+  // Address, GUID, and communication id or QPN. A GUID and a QPN are easily guessed; only the peer has its address.
+  using PeerKey = std::tuple<wire::Gid, std::uint64_t, std::uint32_t>;
   struct Incoming {
     const UdDestination& from;
     std::uint64_t transaction_id;
@@ -127,9 +129,9 @@ class ConnectionManager::Machine {
   void await_decision(Time now, CmRecord& record);
   void on_first_reply(Time now, CmRecord& record, const Incoming& in, const wire::CmRep& rep);
   bool end_stale(Time now, CmRecord& record);
-  bool end_stale(Time now, std::uint64_t guid, Qpn qpn);
+  bool end_stale(Time now, const wire::Gid& peer, std::uint64_t guid, Qpn qpn);
   void try_again_soon(Time now, CmRecord& record, wire::CmRejectReason refusal);
-  CmRecord* find_rejected(const wire::CmRej& rej);
+  CmRecord* find_rejected(const Incoming& in, const wire::CmRej& rej);
 
   // Messages out.
   void send(const UdDestination& to, std::uint64_t transaction_id, const wire::CmMessage& message);

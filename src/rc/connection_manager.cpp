@@ -146,12 +146,12 @@ void ConnectionManager::Machine::set_deadline(CmRecord& record, Time when) {
 }
 
 void ConnectionManager::Machine::know_peer(CmRecord& record) {
-  by_peer_[{record.remote_guid, record.remote_id.value}] = record.id.value;
-  by_peer_qpn_[{record.remote_guid, record.remote_qpn.value}] = record.id.value;
+  by_peer_[{record.peer.gid, record.remote_guid, record.remote_id.value}] = record.id.value;
+  by_peer_qpn_[{record.peer.gid, record.remote_guid, record.remote_qpn.value}] = record.id.value;
 }
 
 void ConnectionManager::Machine::forget_queue_pair(CmRecord& record) {
-  const auto found = by_peer_qpn_.find({record.remote_guid, record.remote_qpn.value});
+  const auto found = by_peer_qpn_.find({record.peer.gid, record.remote_guid, record.remote_qpn.value});
   if (found != by_peer_qpn_.end() && found->second == record.id.value) by_peer_qpn_.erase(found);
 }
 
@@ -160,7 +160,7 @@ void ConnectionManager::Machine::erase(CmRecord& record) {
   forget_queue_pair(record);
   const auto awaited = awaiting_ready_.find(record.local_qpn.value);
   if (awaited != awaiting_ready_.end() && awaited->second == record.id.value) awaiting_ready_.erase(awaited);
-  const auto found = by_peer_.find({record.remote_guid, record.remote_id.value});
+  const auto found = by_peer_.find({record.peer.gid, record.remote_guid, record.remote_id.value});
   if (found != by_peer_.end() && found->second == record.id.value) by_peer_.erase(found);
   records_.erase(record.id.value);
 }

@@ -421,12 +421,13 @@ TEST_F(ConnectionManagerTest, RefusesParametersThatCannotWork) {
 
 class ManagerAlone : public testing::Test {
  protected:
-  ManagerAlone() { EXPECT_TRUE(manager.listen(kPort)); }
+  explicit ManagerAlone(std::uint32_t reads = 16) : max_reads(reads) { EXPECT_TRUE(manager.listen(kPort)); }
 
-  void receive(const wire::CmMessage& message, std::uint64_t transaction = 77) {
+  void receive(const wire::CmMessage& message, std::uint64_t transaction = 77) { receive(from, message, transaction); }
+  void receive(const UdDestination& sender, const wire::CmMessage& message, std::uint64_t transaction = 77) {
     std::array<std::uint8_t, wire::kMadSize> mad{};
     wire::write_cm(mad.data(), {transaction, message});
-    manager.on_mad(now, from, mad);
+    manager.on_mad(now, sender, mad);
   }
   std::vector<CmMad> sent() {
     std::vector<CmMad> all;
@@ -487,6 +488,12 @@ class ManagerAlone : public testing::Test {
     return **adapter.create_queue_pair(
         {.pd = adapter.create_domain(), .send_completions = completions, .receive_completions = completions});
   }
+  // Its owner takes it for something else.
+  void reuse_pair() {
+    ASSERT_EQ(pair->state(), QpState::kError);
+    ASSERT_TRUE(adapter.modify(now, *pair, {.state = QpState::kReset}));
+    ASSERT_TRUE(adapter.modify(now, *pair, {.state = QpState::kInit, .access = memory::kRemoteWrite}));
+  }
   // Brings a passive connection to where its REP is out, and takes that.
   wire::CmRep reply_to_request() {
     receive(request());
@@ -526,6 +533,7 @@ class ManagerAlone : public testing::Test {
     now = end;
   }
 
+  const std::uint32_t max_reads;
   const wire::Gid own = *wire::Gid::parse("10.77.0.1");
   const UdDestination from{
       .gid = *wire::Gid::parse("10.77.0.2"), .mac = {{2, 0, 0, 0, 0, 2}}, .qpn = wire::kCmQpn, .qkey = wire::kCmQkey};
@@ -534,6 +542,7 @@ class ManagerAlone : public testing::Test {
     config.mac = {{2, 0, 0, 0, 0, 1}};
     config.gids = {own};
     config.mtu = 2048;
+    config.limits.max_reads_in_flight = max_reads;
     return config;
   }()};
   CompletionQueue* completions = adapter.create_completion_queue(1024);
@@ -544,6 +553,12 @@ class ManagerAlone : public testing::Test {
   ConnectionEvent last_event;
   UdDestination last_to;
   std::uint64_t last_transaction = 0;
+};
+
+// Its queue pairs cannot be made ready.
+class ManagerWithoutReads : public ManagerAlone {
+ protected:
+  ManagerWithoutReads() : ManagerAlone(0) {}
 };
 
 TEST_F(ManagerAlone, AnswersARequestWithItsTransactionAndIds) {
@@ -731,6 +746,46 @@ TEST_F(ManagerAlone, RejectsAStalePeerAndLetsItsOldConnectionGo) {
   EXPECT_EQ(next_kind(), Kind::kRequest);
 }
 
+TEST_F(ManagerAlone, LetsNoStrangerEndAConnectionByItsNames) {
+  establish();
+  UdDestination stranger = from;
+  stranger.gid = *wire::Gid::parse("10.77.0.99");
+  stranger.mac = {{2, 0, 0, 0, 0, 0x63}};
+  auto theirs = request();  // the peer's GUID and QPN, from an address of its own
+  theirs.primary.local_gid = stranger.gid;
+  theirs.starting_psn = Psn(9);
+  receive(stranger, theirs);  // the peer's communication id, too
+  EXPECT_EQ(next_kind(), Kind::kRequest);
+  theirs.local_comm_id = wire::CommId(0x3333);
+  theirs.local_qpn = Qpn(0x56);
+  receive(stranger, theirs);
+  EXPECT_EQ(next_kind(), Kind::kRequest);
+  wire::CmRej rej{.local_comm_id = wire::CommId(0x1111),
+                  .rejected = CmMessageKind::kRep,
+                  .info_length = 8,
+                  .reason = CmRejectReason::kTimeout};
+  store_be<std::uint64_t>(rej.info.data(), 0xABCD);
+  stranger.gid = *wire::Gid::parse("10.77.0.98");
+  receive(stranger, rej);
+  EXPECT_FALSE(manager.poll_event());
+  EXPECT_EQ(sent().size(), 0u);
+  EXPECT_EQ(pair->state(), QpState::kReadyToSend);
+  EXPECT_EQ(manager.counters().stale, 0u);
+}
+
+TEST_F(ManagerAlone, LetsNoServerEndAConnectionWithAnotherByItsNames) {
+  establish();
+  QueuePair& first = *pair;
+  UdDestination server = from;
+  server.gid = *wire::Gid::parse("10.77.0.99");
+  ASSERT_TRUE(manager.connect(now, server.gid, kPort, {.pair = &make_pair()}));
+  auto rep = reply_for(sent_only<wire::CmReq>());
+  rep.local_qpn = Qpn(0x55);  // of another's, with that one's GUID
+  receive(server, rep);
+  EXPECT_EQ(next_kind(), Kind::kEstablished);
+  EXPECT_EQ(first.state(), QpState::kReadyToSend);
+}
+
 TEST_F(ManagerAlone, KnowsAReusedNameForANewConnection) {
   establish();
   auto again = request();  // the same communication id, as from a peer whose names come from a fixed seed
@@ -818,33 +873,28 @@ TEST_F(ManagerAlone, SurvivesAQueuePairThatIsDestroyedUnderIt) {
   EXPECT_EQ(sent_only<wire::CmRej>().reason, CmRejectReason::kNoQp);
 }
 
-TEST_F(ManagerAlone, LeavesAQueuePairAloneThatItHasGivenBack) {
-  const auto reuse = [&] {
-    ASSERT_EQ(pair->state(), QpState::kError);
-    ASSERT_TRUE(adapter.modify(now, *pair, {.state = QpState::kReset}));
-    ASSERT_TRUE(adapter.modify(now, *pair, {.state = QpState::kInit, .access = memory::kRemoteWrite}));
-  };
-  // By release(): neither the DREP nor the end of our patience concerns it.
+TEST_F(ManagerAlone, LeavesAQueuePairAloneThatItHasGivenBackByRelease) {
+  // Neither the DREP nor the end of our patience concerns it.
   for (const bool answered : {true, false}) {
     const auto rep = establish();
     manager.release(now, last_event.id);
     const auto dreq = sent_only<wire::CmDreq>();
-    reuse();
+    reuse_pair();
     if (answered) receive(wire::CmDrep{.local_comm_id = dreq.remote_comm_id, .remote_comm_id = rep.local_comm_id});
     wait(Duration::seconds(60));
     EXPECT_EQ(pair->state(), QpState::kInit);
     EXPECT_EQ(manager.size(), 0u);
     sent();
   }
-  // By accept() that fails: the request still waits, until the peer gives up.
-  auto req = request();
-  req.primary.local_gid = *wire::Gid::parse("fe80::2");  // where we have no address
-  receive(req);
+}
+
+TEST_F(ManagerWithoutReads, LeavesAQueuePairAloneThatItHasGivenBackByAnAcceptThatFails) {
+  receive(request());
   ASSERT_EQ(next_kind(), Kind::kRequest);
   pair = &make_pair();
   EXPECT_FALSE(manager.accept(now, last_event.id, {.pair = pair}));
-  reuse();
-  give_up();
+  reuse_pair();
+  give_up();  // the request still waited
   EXPECT_EQ(next_kind(), Kind::kRejected);
   EXPECT_EQ(pair->state(), QpState::kInit);
 }

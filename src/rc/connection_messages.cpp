@@ -45,7 +45,7 @@ void ConnectionManager::Machine::on_mad(Time now, const UdDestination& from, Byt
 
 void ConnectionManager::Machine::on(Time now, const Incoming& in, const wire::CmReq& req) {
   bool stale = false;
-  const auto known = by_peer_.find({req.local_ca_guid, req.local_comm_id.value});
+  const auto known = by_peer_.find({in.from.gid, req.local_ca_guid, req.local_comm_id.value});
   if (known != by_peer_.end()) {
     CmRecord& record = records_.at(known->second);
     if (record.remote_qpn == req.local_qpn && record.send_psn == req.starting_psn) {
@@ -55,7 +55,7 @@ void ConnectionManager::Machine::on(Time now, const Incoming& in, const wire::Cm
   }
   CmRecord stranger{.remote_id = req.local_comm_id, .transaction_id = in.transaction_id, .peer = in.from};
   if (const auto refusal = judge(req)) return send_reject(stranger, CmMessageKind::kReq, *refusal);
-  stale = end_stale(now, req.local_ca_guid, req.local_qpn) || stale;
+  stale = end_stale(now, in.from.gid, req.local_ca_guid, req.local_qpn) || stale;
   if (stale) return send_reject(stranger, CmMessageKind::kReq, CmRejectReason::kStaleConnection);
 
   const auto made = make_record();
@@ -145,8 +145,8 @@ bool ConnectionManager::Machine::end_stale(Time now, CmRecord& record) {
   return true;
 }
 
-bool ConnectionManager::Machine::end_stale(Time now, std::uint64_t guid, Qpn qpn) {
-  const auto found = by_peer_qpn_.find({guid, qpn.value});
+bool ConnectionManager::Machine::end_stale(Time now, const wire::Gid& peer, std::uint64_t guid, Qpn qpn) {
+  const auto found = by_peer_qpn_.find({peer, guid, qpn.value});
   return found != by_peer_qpn_.end() && end_stale(now, records_.at(found->second));
 }
 
@@ -179,7 +179,7 @@ void ConnectionManager::Machine::on_first_reply(Time now, CmRecord& record, cons
                                                 const wire::CmRep& rep) {
   record.remote_id = rep.local_comm_id;
   if (in.from.gid == record.peer.gid) record.peer.mac = in.from.mac;
-  if (end_stale(now, rep.local_ca_guid, rep.local_qpn)) {
+  if (end_stale(now, record.peer.gid, rep.local_ca_guid, rep.local_qpn)) {
     send_reject(record, CmMessageKind::kRep, CmRejectReason::kStaleConnection);
     return try_again_soon(now, record, CmRejectReason::kStaleConnection);
   }
@@ -222,10 +222,10 @@ void ConnectionManager::Machine::on(Time, const Incoming&, const wire::CmRtu& rt
 
 // --- REJ, MRA ---
 
-CmRecord* ConnectionManager::Machine::find_rejected(const wire::CmRej& rej) {
+CmRecord* ConnectionManager::Machine::find_rejected(const Incoming& in, const wire::CmRej& rej) {
   if (rej.reason == CmRejectReason::kTimeout && rej.info_length >= 8) {
     // The peer never heard from us: it names itself instead.
-    const auto known = by_peer_.find({load_be<std::uint64_t>(rej.info.data()), rej.local_comm_id.value});
+    const auto known = by_peer_.find({in.from.gid, load_be<std::uint64_t>(rej.info.data()), rej.local_comm_id.value});
     if (known != by_peer_.end()) return &records_.at(known->second);
   }
   if (rej.rejected != CmMessageKind::kReq) return find(rej.remote_comm_id, rej.local_comm_id);
@@ -233,8 +233,8 @@ CmRecord* ConnectionManager::Machine::find_rejected(const wire::CmRej& rej) {
   return record != nullptr && record->state == CmState::kRequestSent ? record : nullptr;
 }
 
-void ConnectionManager::Machine::on(Time now, const Incoming&, const wire::CmRej& rej) {
-  CmRecord* record = find_rejected(rej);
+void ConnectionManager::Machine::on(Time now, const Incoming& in, const wire::CmRej& rej) {
+  CmRecord* record = find_rejected(in, rej);
   if (record == nullptr || record->state == CmState::kTimeWait) {
     ++counters.unexpected;
     return;
