@@ -124,7 +124,7 @@ class ConnectionManager::Machine {
   }
   void on(Time now, const Incoming&, const wire::CmSidrRep& rep) { resolver.on(now, rep); }
   void on_duplicate_request(Time now, CmRecord& record);
-  std::optional<wire::CmRejectReason> judge(const wire::CmReq& req) const;
+  std::optional<wire::CmRejectReason> judge(const Incoming& in, const wire::CmReq& req) const;
   void take_request(CmRecord& record, const Incoming& in, const wire::CmReq& req);
   void await_decision(Time now, CmRecord& record);
   void on_first_reply(Time now, CmRecord& record, const Incoming& in, const wire::CmRep& rep);

@@ -643,6 +643,9 @@ TEST_F(ManagerAlone, RejectsWhatItCannotServe) {
   EXPECT_EQ(reason_for([](auto& r) { r.transport_service = 1; }), CmRejectReason::kInvalidTransportType);
   EXPECT_EQ(reason_for([](auto& r) { r.primary.remote_gid = *wire::Gid::parse("10.77.0.9"); }),
             CmRejectReason::kInvalidGid);
+  EXPECT_EQ(reason_for([](auto& r) { r.primary.local_gid = *wire::Gid::parse("10.77.0.9"); }),
+            CmRejectReason::kInvalidGid);
+  EXPECT_EQ(last_to.gid, from.gid) << "to whoever has asked";
   EXPECT_EQ(reason_for([](auto& r) { r.path_mtu = 5; }), CmRejectReason::kInvalidMtu);
   EXPECT_EQ(reason_for([](auto& r) { r.path_mtu = 0; }), CmRejectReason::kInvalidMtu);
   EXPECT_EQ(reason_for([](auto& r) { r.private_data[1] = 0x70; }), CmRejectReason::kUnsupported);

@@ -54,7 +54,7 @@ void ConnectionManager::Machine::on(Time now, const Incoming& in, const wire::Cm
     stale = end_stale(now, record);  // the peer uses the name for something else: it has started anew
   }
   CmRecord stranger{.remote_id = req.local_comm_id, .transaction_id = in.transaction_id, .peer = in.from};
-  if (const auto refusal = judge(req)) return send_reject(stranger, CmMessageKind::kReq, *refusal);
+  if (const auto refusal = judge(in, req)) return send_reject(stranger, CmMessageKind::kReq, *refusal);
   stale = end_stale(now, in.from.gid, req.local_ca_guid, req.local_qpn) || stale;
   if (stale) return send_reject(stranger, CmMessageKind::kReq, CmRejectReason::kStaleConnection);
 
@@ -84,11 +84,14 @@ void ConnectionManager::Machine::on_duplicate_request(Time now, CmRecord& record
   }
 }
 
-std::optional<CmRejectReason> ConnectionManager::Machine::judge(const wire::CmReq& req) const {
+std::optional<CmRejectReason> ConnectionManager::Machine::judge(const Incoming& in, const wire::CmReq& req) const {
   const AdapterConfig& own = adapter_.config();
   if (req.transport_service != 0 || req.extended_transport != 0) return CmRejectReason::kInvalidTransportType;
   if (!services.contains(req.service_id)) return CmRejectReason::kInvalidServiceId;
   if (std::ranges::find(own.gids, req.primary.remote_gid) == own.gids.end()) return CmRejectReason::kInvalidGid;
+  // Without routing no honest peer asks for another: who is answered is who has asked.
+  if (req.primary.local_gid != in.from.gid) return CmRejectReason::kInvalidGid;
+  if (req.primary.local_gid.is_v4() != req.primary.remote_gid.is_v4()) return CmRejectReason::kInvalidGid;
   const std::uint32_t mtu = mtu_of_code(req.path_mtu);
   if (mtu == 0 || mtu > own.mtu) return CmRejectReason::kInvalidMtu;
   if (is_ip_service(req.service_id)) {
@@ -106,8 +109,8 @@ void ConnectionManager::Machine::take_request(CmRecord& record, const Incoming& 
   record.remote_guid = req.local_ca_guid;
   record.transaction_id = in.transaction_id;
   record.service = req.service_id;
-  record.peer = {.gid = req.primary.local_gid,
-                 .mac = req.primary.local_gid == in.from.gid ? in.from.mac : wire::MacAddress{},
+  record.peer = {.gid = in.from.gid,
+                 .mac = in.from.mac,
                  .source = *gid,
                  .qpn = wire::kCmQpn,
                  .qkey = wire::kCmQkey,

@@ -183,9 +183,12 @@ const Neighbors::Entry* Neighbors::find(const wire::Gid& gid) const {
   return at != entries_.end() && at->gid == gid ? &*at : nullptr;
 }
 
-// True when there is room for one more, if need be after forgetting the known neighbour heard of longest ago.
+// True when there is room for one more, if need be after forgetting the known neighbour heard of longest ago. Questions that nobody
+// may ever answer take at most half of the room from those that are known.
 bool Neighbors::make_room() {
   if (entries_.size() < config_.capacity) return true;
+  const auto known = std::ranges::count_if(entries_, &Entry::known);
+  if (known <= static_cast<std::ptrdiff_t>(config_.capacity / 2)) return false;
   auto oldest = entries_.end();
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
     if (entry->known && (oldest == entries_.end() || entry->deadline < oldest->deadline)) oldest = entry;

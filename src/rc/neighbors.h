@@ -6,8 +6,8 @@
 // Invariant:  only what was asked for is ever learnt; what is known is corrected when its owner says so, and then told again.
 // Errors:     malformed messages are dropped and counted. An address that nobody has: a Resolution without a MAC.
 // Threads:    one owner.
-// Limits:     `capacity` neighbours; the one heard of longest ago makes room. kMaxAnswers answers in line. Every address is
-//             taken to be on our link: there is no routing. Untagged frames only.
+// Limits:     `capacity` neighbours; the one heard of longest ago makes room, while more than half are known. kMaxAnswers
+//             answers in line. Every address is taken to be on our link: there is no routing. Untagged frames only.
 // Source:     RFC 826, RFC 5227 (ARP; §2.1.1: probes); RFC 4861 (neighbour discovery), §10 for the timing, quickened for a rack.
 #pragma once
 

@@ -254,6 +254,20 @@ TEST_F(NeighborsTest, MakesRoomByForgettingTheNeighbourHeardOfLongestAgo) {
   EXPECT_EQ(neighbors.counters().evicted, 1u);
 }
 
+TEST_F(NeighborsTest, QuestionsTakeAtMostHalfOfTheRoomFromThoseThatAreKnown) {
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    neighbors.resolve(now, Gid::from(wire::Ipv4Address{0x0A000064 + i}));
+    std::string reply(kArpReplyFromPeer);
+    reply.replace(62, 2, to_hex(std::array{static_cast<std::uint8_t>(0x64 + i)}));
+    receive(reply);
+  }
+  for (std::uint32_t i = 0; i < 4; ++i) neighbors.resolve(now, Gid::from(wire::Ipv4Address{0x0A000074 + i}));
+  EXPECT_EQ(neighbors.counters().evicted, 2u);
+  EXPECT_EQ(neighbors.counters().failed, 2u);
+  EXPECT_TRUE(neighbors.lookup(Gid::from({0x0A000066})));
+  EXPECT_TRUE(neighbors.lookup(Gid::from({0x0A000067})));
+}
+
 TEST_F(NeighborsTest, RefusesWhenAllItsRoomIsTakenByQuestions) {
   for (std::uint32_t i = 0; i < 4; ++i) neighbors.resolve(now, Gid::from({0x0A000064 + i}));
   neighbors.resolve(now, kPeer4);
