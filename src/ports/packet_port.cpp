@@ -314,14 +314,20 @@ bool PacketPort::flush_some(Time now) {
   reserved_ = 0;
   const bool is_busy = !outgoing_.empty() && !send_some();
   retry_at_ = is_busy ? now + kBusyRetry : Time::never();
+  if (is_busy && patience_.ends(now, counters_.tx_frames, held_frames())) counters_.tx_dropped += forget();
   return !is_busy && !outgoing_.empty();
 }
 
-void PacketPort::discard() {
+void PacketPort::discard() { counters_.tx_discarded += forget(); }
+
+// Returns how many frames it held.
+std::size_t PacketPort::forget() {
+  const std::size_t frames = held_frames();
   reserved_ = 0;
-  counters_.tx_discarded += outgoing_.size() - sent_;
+  retry_at_ = Time::never();
   outgoing_.clear();
   outbox_used_ = sent_ = 0;
+  return frames;
 }
 
 // One call. False: the device is busy, come again. REQUIRES: there is something to send.
