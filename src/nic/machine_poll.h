@@ -1,11 +1,15 @@
 // A machine on a port, turned by a poll loop: frames in, deadlines, and at the end of the turn frames out.
 //
 // Machine:    on_frame(now, frame), poll_transmit(now, sink), next_deadline(), on_deadline(now): ARCHITECTURE.md "Contracts".
+// Stopped:    who goes on after a stop finds more frames than a turn takes, and among them what its deadlines wait for. These wait then until
+//             all has been taken, for kPatientTurns at most: where frames come faster than they are taken, time must pass.
 // Threads:    that of its loop. The machine outlives it; the port is its own.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "nic/held_up.h"
@@ -32,13 +36,18 @@ class MachinePoll : public Pollable {
 
   std::size_t poll(Time now) override {
     std::size_t work = 0;
+    if (now - polled_at_ > kStop && patient_turns_ == 0) patient_turns_ = kPatientTurns;
+    polled_at_ = now;
     for (std::size_t i = 0; i < kBursts; ++i) {
       const std::size_t n = port_->receive(now, burst_);
       for (std::size_t k = 0; k < n; ++k) machine_.on_frame(now, burst_[k]);
       work += n;
-      if (n < burst_.size()) break;
+      if (n == burst_.size()) continue;
+      patient_turns_ = 0;
+      break;
     }
     if (machine_.next_deadline() > now) return work;
+    if (patient_turns_ != 0 && --patient_turns_ != 0) return work;
     machine_.on_deadline(now);
     return work + 1;
   }
@@ -57,11 +66,15 @@ class MachinePoll : public Pollable {
  private:
   static constexpr std::size_t kBurst = 32;
   static constexpr std::size_t kBursts = 4;  // a turn
+  static constexpr Duration kStop = Duration::milliseconds(5);
+  static constexpr std::uint32_t kPatientTurns = 64;  // 8,192 frames: more than ports hold
 
   Machine& machine_;
   std::unique_ptr<port::Port> port_;
   std::array<port::Frame, kBurst> burst_{};
   HeldUp held_up_;
+  Time polled_at_;
+  std::uint32_t patient_turns_ = 0;
 };
 
 }  // namespace sluice::nic

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "nic/machine_poll.h"
@@ -278,6 +279,68 @@ TEST(MachinePoll, AFullPortLeavesTheCoreToOthers) {
   polled.attach(loop);
   machine.neighbors().resolve(loop.now(), address(2).gids[0]);
   expect_yields_and_then_sleeps(loop);
+}
+
+// Frames that came while the program was stopped.
+class BacklogPort final : public port::Port {
+ public:
+  explicit BacklogPort(std::size_t frames) : frames_(frames) {}
+  std::uint8_t* reserve(std::size_t) override { return nullptr; }
+  void commit(std::size_t) override {}
+  bool flush_some(Time) override { return false; }
+  void discard() override {}
+  std::size_t receive(Time, std::span<port::Frame> burst) override {
+    const std::size_t count = std::min(frames_, burst.size());
+    frames_ -= count;
+    return count;
+  }
+  const port::PortCounters& counters() const override { return counters_; }
+  std::string name() const override { return "backlog"; }
+
+ private:
+  std::size_t frames_;
+  port::PortCounters counters_;
+};
+
+// Its deadline waits for a certain frame.
+struct WaitingMachine {
+  void on_frame(Time, port::Frame) {
+    if (++frames == awaited) deadline = Time::never();
+  }
+  bool poll_transmit(Time, port::FrameSink&) { return false; }
+  Time next_deadline() const { return deadline; }
+  void on_deadline(Time) {
+    ++timeouts;
+    deadline = Time::never();
+  }
+
+  std::size_t awaited;
+  Time deadline = Time::at(Duration::milliseconds(67));
+  std::size_t frames = 0;
+  int timeouts = 0;
+};
+
+TEST(MachinePoll, AfterAStopADeadlineWaitsForWhatHasCome) {
+  WaitingMachine machine{.awaited = 999};
+  MachinePoll polled(machine, std::make_unique<BacklogPort>(1000));
+  polled.poll(Time::at(Duration::milliseconds(1)));
+  ASSERT_LT(machine.frames, machine.awaited) << "more than a turn takes";
+  for (int turn = 0; turn < 20; ++turn) polled.poll(Time::at(Duration::milliseconds(100)));
+  EXPECT_EQ(machine.frames, 1000u);
+  EXPECT_EQ(machine.timeouts, 0);
+}
+
+TEST(MachinePoll, ADeadlinePassesWhereFramesComeWithoutEnd) {
+  WaitingMachine machine{.awaited = 1'000'000};
+  MachinePoll polled(machine, std::make_unique<BacklogPort>(1'000'000));
+  for (int turn = 0; turn < 64; ++turn) {
+    EXPECT_EQ(machine.timeouts, 0) << turn;
+    polled.poll(Time::at(Duration::milliseconds(100 + turn * 10)));  // as if stopped again and again
+  }
+  EXPECT_EQ(machine.timeouts, 1);
+  machine.deadline = Time::at(Duration::milliseconds(730));
+  polled.poll(Time::at(Duration::milliseconds(732)));
+  EXPECT_EQ(machine.timeouts, 2) << "who is not stopped is not patient";
 }
 
 TEST(Nic, ShardsTakeDisjointQpnsAndShareRegions) {
