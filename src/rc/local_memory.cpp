@@ -49,4 +49,16 @@ std::uint64_t total_length(std::span<const LocalPiece> pieces) {
   return total;
 }
 
+Stretch stretch_of(std::span<LocalPiece> pieces, std::uint64_t offset, std::uint64_t length) {
+  std::size_t first = 0;
+  std::uint64_t end = 0;
+  if (length == 0) return {};
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    end += pieces[i].length;
+    if (end <= offset) first = i + 1;
+    if (end >= offset + length) return {pieces.subspan(first, i + 1 - first), end};
+  }
+  return {pieces.subspan(first), end};
+}
+
 }  // namespace sluice::rc

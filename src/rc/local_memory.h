@@ -1,6 +1,6 @@
 // Scatter/gather lists: local memory that a work request names, found and copied.
 //
-// Errors:  resolve() says whether every piece is registered with the rights needed; copies REQUIRE resolved pieces.
+// Errors:  resolve() says whether every piece is registered with the rights needed; copies REQUIRE that of those that they touch.
 // Source:  IBTA vol. 1 §10.6.3.
 #pragma once
 
@@ -44,7 +44,7 @@ void scatter_pieces(std::span<const LocalPiece> pieces, std::uint64_t offset, co
                     std::size_t length);
 }  // namespace detail
 
-// Copies `length` bytes that begin `offset` bytes into the list. REQUIRES: the list is that long, and resolved.
+// Copies `length` bytes that begin `offset` bytes into the list. REQUIRES: the list is that long, and what they touch of it resolved.
 inline void gather(std::span<const LocalPiece> pieces, std::uint64_t offset, std::uint8_t* to, std::size_t length) {
   if (pieces.size() == 1) [[likely]]
     return memory::copy_out(to, pieces[0].host + offset, length);
@@ -58,5 +58,12 @@ inline void scatter(std::span<const LocalPiece> pieces, std::uint64_t offset, co
 }
 
 std::uint64_t total_length(std::span<const LocalPiece> pieces);
+
+// The pieces that `length` bytes from `offset` on lie in, and where in the list the last of these ends. REQUIRES: the list is that long.
+struct Stretch {
+  std::span<LocalPiece> pieces;
+  std::uint64_t end = 0;
+};
+Stretch stretch_of(std::span<LocalPiece> pieces, std::uint64_t offset, std::uint64_t length);
 
 }  // namespace sluice::rc

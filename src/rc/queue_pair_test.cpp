@@ -575,6 +575,13 @@ TEST_F(DatagramTest, EndsAtAReceiveThatIsTooShortAndWritesNothing) {
   EXPECT_EQ(p->pair->state(), QpState::kError);
 }
 
+TEST_F(DatagramTest, LooksOnlyAtThePiecesOfAReceiveThatItFills) {
+  const Sge into[]{{CraftedPeer::kBase, 100, p->key}, {0x1234, 100, memory::Key{3}}};
+  p->post_receive(7, into);
+  p->deliver(datagram(60));
+  EXPECT_THAT(done(), ElementsAre(std::pair(7ul, CompletionStatus::kSuccess)));
+}
+
 TEST_F(DatagramTest, EndsAtAReceiveWithABadLocalKey) {
   const Sge into{CraftedPeer::kBase, 100, memory::Key{3}};
   p->post_receive(7, {&into, 1});

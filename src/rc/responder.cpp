@@ -96,19 +96,22 @@ void Responder::execute_send(const std::uint8_t* frame, const wire::ParsedFrame&
   if (parsed.traits().starts_message()) {
     if (!take_receive(parsed.psn)) return;
     message_ = {.kind = MessageKind::kSend};
+    receive_.found = 0;
   }
-  if (!find_receive_memory()) return refuse(parsed.psn, NakCode::kRemoteOperationalError);
   if (message_.done + std::uint64_t{parsed.payload_length} >
       std::min<std::uint64_t>(receive_.capacity, kLongestMessage)) {
     lose_receive(CompletionStatus::kLocalLengthError);
     return refuse(parsed.psn, NakCode::kInvalidRequest);
   }
+  if (!find_receive_memory(parsed.payload_length)) return refuse(parsed.psn, NakCode::kRemoteOperationalError);
   if (parsed.traits().has(wire::Extended::kIeth)) {
     const memory::Key key{wire::get<wire::Ieth>(frame, parsed).rkey.value};
     if (!connection_.regions->invalidate(key, connection_.pd)) return refuse(parsed.psn, NakCode::kRemoteAccessError);
   }
-  const std::span<const LocalPiece> pieces{receive_pieces_.data(), receive_.sge_count};
-  scatter(pieces, message_.done, frame + parsed.payload_offset, parsed.payload_length);
+  if (parsed.payload_length != 0) {
+    const std::span<const LocalPiece> pieces{receive_pieces_.data(), receive_.sge_count};
+    scatter(pieces, message_.done, frame + parsed.payload_offset, parsed.payload_length);
+  }
   message_.done += parsed.payload_length;
   if (parsed.traits().ends_message()) {
     complete_receive(frame, parsed, CompletionKind::kReceive, CompletionStatus::kSuccess, message_.done);
@@ -299,13 +302,10 @@ bool Responder::take_receive(Psn psn) {
     return false;
   }
   const auto taken = receives_.take(receive_pieces_);
-  receive_ = {.taken = true, .sge_count = taken.sge_count, .epoch = connection_.regions->epoch(), .id = taken.id};
+  receive_ = {.taken = true, .sge_count = taken.sge_count, .id = taken.id};
   const std::span<LocalPiece> pieces{receive_pieces_.data(), receive_.sge_count};
   receive_.capacity = total_length(pieces);
-  if (resolve(pieces, *connection_.regions, receives_.pd, memory::kLocalWrite)) return true;
-  lose_receive(CompletionStatus::kLocalProtectionError);
-  refuse(psn, NakCode::kRemoteOperationalError);
-  return false;
+  return true;
 }
 
 // A receive request whose memory is not ours to use, or too small, ends so, and with it the queue pair: at once where no NAK is to leave
@@ -317,13 +317,16 @@ void Responder::lose_receive(CompletionStatus why) {
   if (!reliable_) connection_.break_off(Breakage::kAll);
 }
 
-// Regions may have been withdrawn since the receive request was taken.
-bool Responder::find_receive_memory() {
+// Of the pieces that the next `length` bytes of the message touch: the others need not be anybody's memory, as with real NICs. Regions may have
+// been withdrawn since the last packet.
+bool Responder::find_receive_memory(std::uint32_t length) {
   const std::uint32_t epoch = connection_.regions->epoch();
-  if (receive_.epoch == epoch) return true;
+  const bool known = receive_.epoch == epoch && message_.done + std::uint64_t{length} <= receive_.found;
+  if (length == 0 || known) return true;
+  const Stretch stretch = stretch_of({receive_pieces_.data(), receive_.sge_count}, message_.done, length);
   receive_.epoch = epoch;
-  const std::span<LocalPiece> pieces{receive_pieces_.data(), receive_.sge_count};
-  if (resolve(pieces, *connection_.regions, receives_.pd, memory::kLocalWrite)) return true;
+  receive_.found = stretch.end;
+  if (resolve(stretch.pieces, *connection_.regions, receives_.pd, memory::kLocalWrite)) return true;
   lose_receive(CompletionStatus::kLocalProtectionError);
   return false;
 }

@@ -90,7 +90,8 @@ class Responder {
   struct Receive {
     bool taken = false;
     std::uint8_t sge_count = 0;
-    std::uint32_t epoch = 0;  // of the regions, when its pieces were found
+    std::uint32_t epoch = 0;  // of the regions, when …
+    std::uint64_t found = 0;  // … the pieces up to here were found that the message still touches
     std::uint64_t id = 0;
     std::uint64_t capacity = 0;
   };
@@ -104,7 +105,7 @@ class Responder {
   void execute_atomic(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   bool begin_write(const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   bool find_target();
-  bool find_receive_memory();
+  bool find_receive_memory(std::uint32_t length);
   void lose_receive(CompletionStatus why);
   void finish_packet(const wire::ParsedFrame& parsed, std::uint32_t packets);
   void duplicate(const std::uint8_t* frame, const wire::ParsedFrame& parsed);

@@ -656,6 +656,40 @@ TEST_F(ResponderTest, WritesNothingToAReceiveWhoseRegionIsWithdrawnWithinAMessag
   EXPECT_EQ(p->storage, before);
 }
 
+TEST_F(ResponderTest, LooksOnlyAtThePiecesOfAReceiveThatItFills) {
+  const Sge nowhere{0x1234, 64, memory::Key{0x7777}};
+  const Sge pieces[]{{kBase, 1024, p->key}, nowhere};
+  p->post_receive(1, {&nowhere, 1});
+  Packet notice = write(kFirst, bytes(8));
+  notice.opcode = kRcWriteOnlyImmediate;
+  notice.extended.resize(notice.extended.size() + wire::ImmDt::kSize);
+  expect_ack(ask(notice), kFirst, 1);
+  p->post_receive(2, {&nowhere, 1});
+  expect_ack(ask(send(kFirst + 1, {})), kFirst + 1, 2);
+  p->post_receive(3, pieces);
+  expect_ack(ask(send(kFirst + 2, bytes(1024))), kFirst + 2, 3);
+  for (const Completion& done : p->completed()) EXPECT_EQ(done.status, CompletionStatus::kSuccess) << done.id;
+
+  p->post_receive(4, pieces);
+  p->deliver({.opcode = kRcSendFirst, .psn = kFirst + 3, .ack_request = false, .payload = bytes(1024, 7)});
+  EXPECT_TRUE(region_begins_with(bytes(1024, 7)));
+  expect_refusal(ask({.opcode = kRcSendLast, .psn = kFirst + 4, .payload = bytes(1)}), kFirst + 4,
+                 NakCode::kRemoteOperationalError);
+  EXPECT_EQ(p->completed().at(0).status, CompletionStatus::kLocalProtectionError);
+}
+
+TEST_F(ResponderTest, APieceThatIsFullMayBeWithdrawnWithinTheMessage) {
+  const auto header = p->adapter->regions()
+                          .add({.pd = p->pd, .bytes = p->region(), .address = kBase, .access = memory::kAllAccess})
+                          .value();
+  const Sge pieces[]{{kBase, 1024, header}, {kBase + 1024, 64, p->key}};
+  p->post_receive(1, pieces);
+  p->deliver({.opcode = kRcSendFirst, .psn = kFirst, .ack_request = false, .payload = bytes(1024)});
+  ASSERT_TRUE(p->adapter->regions().remove(header));
+  expect_ack(ask({.opcode = kRcSendLast, .psn = kFirst + 1, .payload = bytes(64, 9)}), kFirst + 1, 1);
+  EXPECT_TRUE(region_begins_with(bytes(64, 9), 1024));
+}
+
 TEST_F(ResponderTest, RefusesTheRestOfAReadWhoseRegionIsWithdrawnAndLetsNothingOvertakeThat) {
   p->deliver(read(kFirst, 3000));
   p->deliver(fetch_add(kFirst + 3, 1));
@@ -889,6 +923,21 @@ TEST_F(UnreliableResponder, DropsTheMessageWithAGapAndTakesTheNext) {
   ASSERT_THAT(done, SizeIs(1)) << "in the receive that the broken message had taken";
   EXPECT_EQ(done[0].id, 1u);
   EXPECT_EQ(done[0].length, 20u);
+}
+
+TEST_F(UnreliableResponder, WritesNothingToAReceiveWhoseRegionIsWithdrawnBetweenAMessageGivenUpAndTheNext) {
+  const auto first = p->adapter->regions()
+                         .add({.pd = p->pd, .bytes = p->region(), .address = kBase, .access = memory::kAllAccess})
+                         .value();
+  const Sge pieces[]{{kBase, 1024, first}, {kBase + 1024, 2048, p->key}};
+  p->post_receive(1, pieces);
+  p->deliver(part(kUcSendFirst, kFirst, 1024));
+  ASSERT_TRUE(p->adapter->regions().remove(first));
+  p->deliver(part(kUcSendMiddle, kFirst + 1, 1024));
+  const auto before = p->storage;
+  p->deliver(part(kUcSendOnly, kFirst + 5, 8));  // into the receive that is left over
+  EXPECT_EQ(p->completed().at(0).status, CompletionStatus::kLocalProtectionError);
+  EXPECT_EQ(p->storage, before);
 }
 
 TEST_F(UnreliableResponder, TakesANewMessageWhereTheOldOneWasGivenUp) {
