@@ -135,6 +135,7 @@ PostError Adapter::post_elsewhere(QueuePair& pair, const SendRequest& request) {
   if (pair.state_ == QpState::kSendQueueDrained) return error;
   pair.flush_sends();
   tell_overruns(pair);
+  settle(pair);  // a completion that found no room ends the queue pair
   return error;
 }
 

@@ -497,6 +497,18 @@ TEST_F(DatagramTest, WaitsOnceForAllWhomNobodyKnows) {
   EXPECT_EQ(p->pair->send_queue_length(), 1u);
 }
 
+TEST_F(DatagramTest, EndsAtOnceWhereAFlushedPostFindsNoRoomForItsCompletion) {
+  to(known(), 1, 8, memory::Key{3});
+  EXPECT_THAT(p->answers(), IsEmpty());
+  ASSERT_EQ(p->pair->state(), QpState::kSendQueueError);
+  while (p->completions->size() < p->completions->depth()) to(known(), 2);
+  EXPECT_EQ(p->pair->state(), QpState::kSendQueueError);
+  to(known(), 3);
+  EXPECT_EQ(p->pair->state(), QpState::kError);
+  EXPECT_THAT(p->events, ElementsAre(Event::kCompletionQueueOverrun, Event::kFatal));
+  EXPECT_FALSE(p->modify({.state = QpState::kReadyToSend}));
+}
+
 TEST_F(DatagramTest, StopsItsSendQueueAtABadLocalKeyAndGoesOnReceiving) {
   to(known(), 1, 8, memory::Key{3});
   to(known(), 2);
