@@ -354,11 +354,16 @@ bool Adapter::transmit_cnp(QueuePair& pair, port::FrameSink& sink) {
   return true;
 }
 
-// ARP, neighbour discovery and MADs.
+// ARP and neighbour discovery, and MADs, by turns: who asks much of the one does not keep others from the other.
 bool Adapter::transmit_management(Time now, port::FrameSink& sink) {
   deliver_resolutions(now);
-  if (connections_ && transmit_mad(now, sink)) return true;
-  return neighbors_->poll_transmit(now, sink);
+  for (const bool mad : {mad_is_next_, !mad_is_next_}) {
+    if (mad ? connections_ && transmit_mad(now, sink) : neighbors_->poll_transmit(now, sink)) {
+      mad_is_next_ = !mad;
+      return true;
+    }
+  }
+  return false;
 }
 
 // Takes a MAD that may leave from the connection manager, and sets aside those whose destination is to be found first.

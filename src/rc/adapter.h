@@ -198,6 +198,7 @@ class Adapter {
   // In turn; a queue pair that goes away leaves by itself.
   boost::intrusive::list<QueuePair, boost::intrusive::constant_time_size<false>> active_;
   std::uint32_t turns_ = 0;
+  bool mad_is_next_ = true;
   DeadlineHeap deadlines_;
   std::vector<std::unique_ptr<QueuePair>> pairs_;  // by qpn - first_qpn
   std::deque<std::uint32_t> free_places_;          // oldest first: a QPN rests before it is used again

@@ -6,9 +6,11 @@
 #include <map>
 #include <set>
 
+#include "rc/connection_manager.h"
 #include "rc/crafted_peer.h"
 #include "rc/two_adapters.h"
 #include "wire/bth.h"
+#include "wire/cm.h"
 #include "wire/ethernet.h"
 #include "wire/frame.h"
 
@@ -331,6 +333,34 @@ TEST(AdapterTurns, OfAnswersAndOfWorkAlternatePacketByPacket) {
                                 kRcReadResponseMiddle, kRcReadResponseMiddle));
   p.post({.op = SendOp::kWrite, .sges = {&sge, 1}});
   EXPECT_THAT(p.answers(), SizeIs(64 - 4 + 2)) << "nothing of either is lost";
+}
+
+TEST(AdapterTurns, OfMadsAndOfAddressResolutionAlternate) {
+  CraftedPeer p;
+  p.adapter->connections();
+  for (std::uint32_t i = 0; i < 4; ++i) {  // each is rejected
+    wire::CmReq req{.local_comm_id = wire::CommId(i + 1), .service_id = wire::rdma_service(9), .path_mtu = 3};
+    req.primary = {.local_gid = CraftedPeer::peer_gid(), .remote_gid = CraftedPeer::our_gid()};
+    Frame frame(1000);
+    frame.resize(wire::write_cm_frame(frame.data(), wire::HeaderTemplate(CraftedPeer::way_to_us()), Psn(0), {1, req}));
+    p.deliver(frame);
+  }
+  Frame question(wire::EthernetHeader::kSize + wire::ArpPacket::kSize);
+  wire::EthernetHeader{wire::MacAddress::broadcast(), CraftedPeer::kPeerMac, wire::kEtherTypeArp}.write(
+      question.data());
+  wire::ArpPacket{.operation = wire::ArpPacket::kRequest,
+                  .sender_mac = CraftedPeer::kPeerMac,
+                  .sender_ip = CraftedPeer::peer_gid().v4(),
+                  .target_mac = {},
+                  .target_ip = CraftedPeer::our_gid().v4()}
+      .write(question.data() + wire::EthernetHeader::kSize);
+  p.deliver(question);
+  FrameList sink;
+  sink.room = 2;
+  while (p.adapter->poll_transmit(p.now, sink)) {
+  }
+  ASSERT_THAT(sink.frames, SizeIs(2));
+  EXPECT_NE(sink.frames[0].size(), sink.frames[1].size()) << "an answer of each kind";
 }
 
 TEST(AdapterAddresses, ReachesAQueuePairByEachOfItsAddresses) {

@@ -99,11 +99,14 @@ class ConnectionManager::Machine {
     std::array<std::uint8_t, wire::kMadSize> bytes{};
   };
   std::deque<Outgoing> outgoing;
+  bool resolver_is_next = false;
   Time next_deadline() const { return timers_.empty() ? Time::never() : timers_.begin()->first; }
   std::size_t size() const { return records_.size(); }
 
  private:
+  // MADs that wait. What is an answer its peer asks for again, so that no flood of questions is to stand before what others wait for.
   static constexpr std::size_t kMaxOutgoing = 65'536;
+  static constexpr std::size_t kMaxAnswers = 512;
   // Address, GUID, and communication id or QPN. A GUID and a QPN are easily guessed; only the peer has its address.
   using PeerKey = std::tuple<wire::Gid, std::uint64_t, std::uint32_t>;
   struct Incoming {
@@ -134,9 +137,10 @@ class ConnectionManager::Machine {
   CmRecord* find_rejected(const Incoming& in, const wire::CmRej& rej);
 
   // Messages out.
+  bool has_room(std::size_t limit);
   void send(const UdDestination& to, std::uint64_t transaction_id, const wire::CmMessage& message);
   void send_repeatedly(Time now, CmRecord& record, std::uint64_t transaction_id, const wire::CmMessage& message);
-  void send_again(CmRecord& record);
+  void send_again(CmRecord& record, std::size_t limit);
   void send_request(Time now, CmRecord& record, const ConnectionParameters& p, std::uint16_t source_port);
   void send_reply(Time now, CmRecord& record, const ConnectionParameters& p);
   void send_ready(CmRecord& record);

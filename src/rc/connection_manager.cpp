@@ -215,21 +215,22 @@ void ConnectionManager::Machine::disconnected(Time now, CmRecord& record, ByteVi
 
 // --- messages out ---
 
+bool ConnectionManager::Machine::has_room(std::size_t limit) {
+  if (outgoing.size() < limit) return true;
+  ++counters.dropped;
+  return false;
+}
+
+// An answer, which is not repeated.
 void ConnectionManager::Machine::send(const UdDestination& to, std::uint64_t transaction_id,
                                       const wire::CmMessage& message) {
-  if (outgoing.size() == kMaxOutgoing) {
-    ++counters.dropped;
-    return;
-  }
+  if (!has_room(kMaxAnswers)) return;
   outgoing.push_back({.to = to});
   wire::write_cm(outgoing.back().bytes.data(), {transaction_id, message});
 }
 
-void ConnectionManager::Machine::send_again(CmRecord& record) {
-  if (outgoing.size() == kMaxOutgoing) {
-    ++counters.dropped;
-    return;
-  }
+void ConnectionManager::Machine::send_again(CmRecord& record, std::size_t limit) {
+  if (!has_room(limit)) return;
   ++counters.resent;
   outgoing.push_back({record.peer, record.last});
 }
@@ -238,7 +239,7 @@ void ConnectionManager::Machine::send_again(CmRecord& record) {
 void ConnectionManager::Machine::send_repeatedly(Time now, CmRecord& record, std::uint64_t transaction_id,
                                                  const wire::CmMessage& message) {
   wire::write_cm(record.last.data(), {transaction_id, message});
-  send(record.peer, transaction_id, message);
+  if (has_room(kMaxOutgoing)) outgoing.push_back({record.peer, record.last});
   set_deadline(record, std::min(now + record.wait, record.give_up_at));
 }
 
@@ -488,7 +489,7 @@ void ConnectionManager::Machine::on_deadline(Time now) {
       continue;
     }
     if (now < record.give_up_at) {
-      send_again(record);
+      send_again(record, kMaxOutgoing);
       set_deadline(record, std::min(now + record.wait, record.give_up_at));
       continue;
     }
@@ -556,7 +557,13 @@ std::optional<ConnectionEvent> ConnectionManager::poll_event() {
 void ConnectionManager::on_mad(Time now, const UdDestination& from, ByteView mad) { machine_->on_mad(now, from, mad); }
 
 bool ConnectionManager::poll_mad(Time, UdDestination& to, std::span<std::uint8_t, wire::kMadSize> mad) {
-  if (machine_->outgoing.empty()) return machine_->resolver.poll_mad(to, mad);
+  const bool own = !machine_->outgoing.empty();
+  if ((machine_->resolver_is_next || !own) && machine_->resolver.poll_mad(to, mad)) {
+    machine_->resolver_is_next = false;
+    return true;
+  }
+  if (!own) return false;
+  machine_->resolver_is_next = true;
   const Machine::Outgoing& next = machine_->outgoing.front();
   to = next.to;
   std::ranges::copy(next.bytes, mad.begin());

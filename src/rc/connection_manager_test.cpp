@@ -902,6 +902,31 @@ TEST_F(ManagerWithoutReads, LeavesAQueuePairAloneThatItHasGivenBackByAnAcceptTha
   EXPECT_EQ(pair->state(), QpState::kInit);
 }
 
+TEST_F(ManagerAlone, NoFloodOfQuestionsStandsBeforeWhatOthersWaitFor) {
+  constexpr std::uint32_t kFlood = 2000;
+  auto req = request();
+  req.service_id = wire::rdma_service(1);  // nobody's
+  const wire::CmSidrReq query{.service_id = wire::rdma_datagram_service(1)};
+  for (std::uint32_t i = 0; i < kFlood; ++i) {
+    req.local_comm_id = wire::CommId(0x5000 + i);
+    receive(req);
+    auto another = query;
+    another.request_id = wire::SidrRequestId(0x5000 + i);
+    receive(another);
+  }
+  pair = &make_pair();
+  ASSERT_TRUE(manager.connect(now, from.gid, kPort, {.pair = pair}));
+  std::size_t before = 0;
+  const auto all = sent();
+  while (before < all.size() && !std::holds_alternative<wire::CmReq>(all[before].message)) ++before;
+  EXPECT_LT(before, all.size()) << "ours is among them";
+  EXPECT_LT(before, 1100u);
+  EXPECT_LE(all.size(), 1100u);
+  EXPECT_GT(manager.counters().dropped, 1400u);
+  // Connections and services take turns.
+  EXPECT_NE(std::holds_alternative<wire::CmRej>(all[0].message), std::holds_alternative<wire::CmRej>(all[1].message));
+}
+
 TEST_F(ManagerAlone, CountsWhatIsNoMessage) {
   std::array<std::uint8_t, wire::kMadSize> mad{};
   manager.on_mad(now, from, mad);

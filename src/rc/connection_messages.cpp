@@ -78,7 +78,7 @@ void ConnectionManager::Machine::on_duplicate_request(Time now, CmRecord& record
   ++counters.duplicates;
   switch (record.state) {
     case CmState::kRequestReceived: await_decision(now, record); return send_wait(record, CmMessageKind::kReq);
-    case CmState::kReplySent: return send_again(record);
+    case CmState::kReplySent: return send_again(record, kMaxAnswers);
     case CmState::kTimeWait: return send_reject(record, CmMessageKind::kReq, CmRejectReason::kStaleConnection);
     default: return;  // as Linux: who is established has our REP
   }

@@ -14,7 +14,9 @@ using Kind = ResolutionEvent::Kind;
 using wire::SidrStatus;
 
 constexpr Duration kShortestWait = Duration::milliseconds(1);
+// Questions of ours and answers that wait to leave. An answer its peer asks for again.
 constexpr std::size_t kMaxOutgoing = 65'536;
+constexpr std::size_t kMaxAnswers = 512;
 constexpr std::uint16_t kFirstEphemeralPort = 0x8000;
 
 }  // namespace
@@ -178,12 +180,16 @@ void ServiceResolver::on_deadline(Time now) {
 
 void ServiceResolver::send(Record& record, const wire::CmMessage& message) {
   wire::write_cm(record.last.data(), {record.transaction_id, message});
-  if (outgoing_.size() < kMaxOutgoing) outgoing_.push_back({record.peer, record.last});
+  push(record);
 }
 
 void ServiceResolver::send_again(const Record& record) {
   ++counters_.resent;
-  if (outgoing_.size() < kMaxOutgoing) outgoing_.push_back({record.peer, record.last});
+  push(record);
+}
+
+void ServiceResolver::push(const Record& record) {
+  if (outgoing_.size() < (record.ours ? kMaxOutgoing : kMaxAnswers)) outgoing_.push_back({record.peer, record.last});
 }
 
 bool ServiceResolver::poll_mad(UdDestination& to, std::span<std::uint8_t, wire::kMadSize> mad) {

@@ -129,6 +129,7 @@ class ServiceResolver {
   void tell(const Record& record, ResolutionEvent event);
   void send(Record& record, const wire::CmMessage& message);
   void send_again(const Record& record);
+  void push(const Record& record);
   static Asked key_of(const Record& record) { return {record.peer.gid.bytes, record.request_id.value}; }
   std::optional<wire::SidrStatus> judge(const wire::CmSidrReq& req) const;
 
