@@ -10,8 +10,9 @@ namespace sluice::rc {
 namespace {
 
 constexpr std::uint64_t kBase = 0x4000'0000;
-constexpr std::size_t kSlots = 32;
-constexpr std::size_t kSlotSize = 12'288;  // word for atomics first, then data
+constexpr std::size_t kSlots = 8;
+constexpr std::size_t kSlotSize = 131'072;  // word for atomics first, then data
+constexpr std::size_t kLongest = 100'000;   // READs: of several pieces, where packets are small
 constexpr std::uint32_t kInFlight = 64;
 constexpr std::uint32_t kReceiveSize = 8192;
 
@@ -82,7 +83,8 @@ class World {
     }
     // A pair of old frames may still be on the cable: new queue pairs, new PSNs.
     pair_ = world_.connect({.mtu = options_.mtu,
-                            .timeout = 6,
+                            .timeout = 8,
+                            .max_reads = static_cast<std::uint8_t>(1 + options_.seed % 5),
                             .a_psn = Psn(static_cast<std::uint32_t>(rng_.next())),
                             .b_psn = Psn(static_cast<std::uint32_t>(rng_.next()))});
     receives_posted_ = receives_expected_ = 0;
@@ -129,7 +131,8 @@ class World {
     p.op = kOps[rng_.below(std::size(kOps))];
     p.slot = rng_.below(kSlots);
     p.immediate = static_cast<std::uint32_t>(rng_.next());
-    const std::size_t length = rng_.below(3) == 0 ? rng_.below(8000) : rng_.below(64);
+    const bool is_long = p.op == SendOp::kRead && rng_.below(4) == 0;
+    const std::size_t length = is_long ? rng_.below(kLongest) : rng_.below(3) == 0 ? rng_.below(8000) : rng_.below(64);
     const bool atomic = is_atomic(p.op);
     p.offset = p.slot * kSlotSize + (atomic ? 0 : 8 + rng_.below(4000));
     p.data.resize(length);
