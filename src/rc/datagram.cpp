@@ -151,10 +151,10 @@ void DatagramHalf::on_datagram(const std::uint8_t* frame, const wire::ParsedFram
                         .qpn = connection_.qpn,
                         .source_qpn = deth.source};
   const std::size_t length = kGrhSize + parsed.payload_length;
-  if (total_length(pieces) < length) {
-    completion.status = CompletionStatus::kLocalLengthError;
-  } else if (!resolve(stretch_of(pieces, 0, length).pieces, *connection_.regions, receives_.pd, memory::kLocalWrite)) {
+  if (!resolve(stretch_of(pieces, 0, length).pieces, *connection_.regions, receives_.pd, memory::kLocalWrite)) {
     completion.status = CompletionStatus::kLocalProtectionError;
+  } else if (total_length(pieces) < length) {
+    completion.status = CompletionStatus::kLocalLengthError;
   } else {
     std::uint8_t grh[kGrhSize];
     wire::write_received_grh(frame, parsed, grh);

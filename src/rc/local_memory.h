@@ -59,7 +59,7 @@ inline void scatter(std::span<const LocalPiece> pieces, std::uint64_t offset, co
 
 std::uint64_t total_length(std::span<const LocalPiece> pieces);
 
-// The pieces that `length` bytes from `offset` on lie in, and where in the list the last of these ends. REQUIRES: the list is that long.
+// The pieces that `length` bytes from `offset` on lie in, as far as the list is that long, and where in it the last of these ends.
 struct Stretch {
   std::span<LocalPiece> pieces;
   std::uint64_t end = 0;

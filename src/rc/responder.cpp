@@ -98,12 +98,12 @@ void Responder::execute_send(const std::uint8_t* frame, const wire::ParsedFrame&
     message_ = {.kind = MessageKind::kSend};
     receive_.found = 0;
   }
+  if (!find_receive_memory(parsed.payload_length)) return refuse(parsed.psn, NakCode::kRemoteOperationalError);
   if (message_.done + std::uint64_t{parsed.payload_length} >
       std::min<std::uint64_t>(receive_.capacity, kLongestMessage)) {
     lose_receive(CompletionStatus::kLocalLengthError);
     return refuse(parsed.psn, NakCode::kInvalidRequest);
   }
-  if (!find_receive_memory(parsed.payload_length)) return refuse(parsed.psn, NakCode::kRemoteOperationalError);
   if (parsed.traits().has(wire::Extended::kIeth)) {
     const memory::Key key{wire::get<wire::Ieth>(frame, parsed).rkey.value};
     if (!connection_.regions->invalidate(key, connection_.pd)) return refuse(parsed.psn, NakCode::kRemoteAccessError);

@@ -808,6 +808,13 @@ TEST_F(ResponderTest, AReceiveThatCannotBeUsedSaysSoItselfAndIsNoEvent) {
   EXPECT_THAT(p->events, IsEmpty());
 }
 
+TEST_F(ResponderTest, AReceiveOfForeignMemoryIsThatFirstThoughItIsTooShortAsWell) {
+  const Sge into{kBase, 4, memory::Key{1}};
+  p->post_receive(6, {&into, 1});
+  expect_refusal(ask(send(kFirst, bytes(8))), kFirst, NakCode::kRemoteOperationalError);
+  EXPECT_EQ(p->completed().at(0).status, CompletionStatus::kLocalProtectionError);
+}
+
 TEST_F(ResponderTest, ACompletionThatAnotherLostIsNoFatalEvent) {
   CompletionQueue* const small = p->adapter->create_completion_queue(1);
   const QueuePairConfig config{.pd = p->pd, .send_completions = small, .receive_completions = small};
