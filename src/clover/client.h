@@ -215,7 +215,9 @@ class Client {
   ViewName view_name() const { return {view_.store, view_.number}; }
   bool leased() const { return joined_ && !view_stale_ && letting_go_ != view_.number && now() < lease_; }
   // What it names is still that, if somebody may act on it.
-  bool in_time(const Cursor& cursor) const { return now() < cursor.confirmed + view_.cursor_lifetime; }
+  bool in_time(const Cursor& cursor) const {
+    return cursor.confirmed >= lifetime_since_ && now() < cursor.confirmed + view_.cursor_lifetime;
+  }
   bool in_lease(const Cursor& cursor) const;
   Trust trust(const Cursor& cursor) const;
   bool believable(const Trust& trust);
@@ -277,6 +279,7 @@ class Client {
   StoreView view_;
   Time lease_;                    // the view, and membership, may be acted upon until then
   bool view_stale_ = false;       // the server has a newer one
+  Time lifetime_since_;           // cursors from before were good for another
   std::uint32_t letting_go_ = 0;  // the view under which nothing more is begun
   bool is_letting_go_ = false;
   std::uint32_t let_go_ = 0;   // the view of which the server has been told that

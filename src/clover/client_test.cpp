@@ -490,6 +490,48 @@ TEST(CloverFaults, LosesNothingWhenTheMetadataServerStartsAgainFromItsJournal) {
   }
 }
 
+Task<void> keep_time(remote::Scheduler& scheduler) {
+  for (;;) co_await scheduler.sleep_for(Duration::microseconds(500));
+}
+
+TEST(CloverFaults, LosesNothingWhenTheMetadataServerStartsAgainWithAShorterLifetime) {
+  auto c = seeded(2);
+  c.lifetime = Duration::seconds(60);
+  c.flight = Duration::seconds(1);
+  World w(c);
+  KeptJournal journal;
+  w.server = std::make_unique<MetadataServer>(w.server_config, &journal);
+  journal.append(w.server->state(w.now));
+  w.scheduler.spawn(keep_time(w.scheduler));
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  ASSERT_EQ(w.wait_for(a->put(1, value_of(1, 40))), Outcome::kOk);
+  w.run_for(Duration::seconds(9));
+  EXPECT_EQ(read(w, *a.client, 1), value_of(1, 40));
+  auto config = w.server_config;
+  config.cursor_lifetime = Duration::seconds(1);
+  auto again = std::make_unique<MetadataServer>(config);
+  for (const auto& record : journal.records) ASSERT_TRUE(again->replay(record));
+  again->restart(w.now);
+  for (auto* const member : {&a, &b}) member->channel->set_service(again.get());
+  std::swap(w.server, again);
+  w.run_for(Duration::milliseconds(100));
+  // The key's primary lives, and is left out: one client hears of that at once, the other goes on as before.
+  const std::uint32_t before = w.server->view_number();
+  const auto& volumes = w.server->volumes();
+  w.server->lose(w.now, volumes[key_hash(1) % volumes.size()].replicas[0].node);
+  w.run_until([&] {
+    w.server->awake(w.now);
+    return w.server->view_number() != before;
+  });
+  EXPECT_EQ(read(w, *b.client, 777), std::nullopt);
+  ASSERT_EQ(w.wait_for(b->put(1, value_of(2, 40))), Outcome::kOk);
+  EXPECT_EQ(read(w, *b.client, 1), value_of(2, 40));
+  EXPECT_EQ(read(w, *a.client, 1), value_of(2, 40));
+  ASSERT_EQ(w.wait_for(a->put(1, value_of(3, 40))), Outcome::kOk);
+  for (auto* const member : {&a, &b}) EXPECT_EQ(read(w, *member->client, 1), value_of(3, 40));
+}
+
 TEST(CloverFaults, SaysNoSpaceWhenEverySlotHoldsAKeyAndTakesWritesAgainAfterErasing) {
   auto c = seeded();
   c.node_memory = 64 * 20;

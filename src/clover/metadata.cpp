@@ -60,6 +60,8 @@ Result<void> check(const ServerConfig& config) {
 
 MetadataServer::MetadataServer(ServerConfig config, Journal* journal)
     : config_(std::move(config)),
+      lifetime_asked_(config_.cursor_lifetime),
+      longest_(config_.cursor_lifetime),
       journal_(journal),
       layout_(config_.value_bytes),
       slots_(config_.volumes, layout_.slot_bytes()) {
@@ -105,7 +107,7 @@ Answer MetadataServer::serve(Time now, const RequestHeader& header, MessageReade
   if (header.type == Request::kRegister) return in.left() == 0 ? enter(now, header, out, count) : Answer::kMalformed;
   const auto client = clients_.find(header.client);
   if (client == clients_.end() || header.store != config_.store) return Answer::kExpired;
-  client->second.until = now + config_.cursor_lifetime;
+  client->second.until = std::max(client->second.until, now + config_.cursor_lifetime);
   switch (header.type) {
     case Request::kRegister: break;
     case Request::kRefresh: put_current_view(header.client, out, count); return Answer::kOk;
@@ -489,7 +491,7 @@ bool MetadataServer::replay(ByteView record) {
   if (record.size() < kRecordHeader) return false;
   replaying_ = true;
   const auto at = static_cast<std::int64_t>(load_le<std::uint64_t>(record.data() + 1));
-  const Time now = Time::at(Duration::picoseconds(at));
+  const Time now = last_record_ = Time::at(Duration::picoseconds(at));
   const auto bytes = record.subspan(kRecordHeader);
   switch (static_cast<RecordKind>(record[0])) {
     case RecordKind::kRequest: {
@@ -503,7 +505,14 @@ bool MetadataServer::replay(ByteView record) {
       expire(load_le<std::uint32_t>(bytes.data()), now, false);
       return true;
     }
-    case RecordKind::kRestart: renew(now); return true;
+    case RecordKind::kRestart: {
+      MessageReader in(bytes);
+      // Records of old do not say.
+      const Duration lifetime = bytes.empty() ? config_.cursor_lifetime : take_duration(in);
+      const Duration longest = bytes.empty() ? longest_ : take_duration(in);
+      renew(now, lifetime, longest);
+      return in.ok();
+    }
     case RecordKind::kState: {
       MessageReader in(bytes);
       return load(in);
@@ -517,17 +526,31 @@ bool MetadataServer::replay(ByteView record) {
 }
 
 void MetadataServer::restart(Time now) {
+  const bool may_hold_longer = (replaying_ ? last_record_ : now) < grace_until_;
   replaying_ = false;
   awake_at_.reset();
-  write_journal(now, RecordKind::kRestart, {});
-  renew(now);
+  const Duration before = std::max(config_.cursor_lifetime, may_hold_longer ? longest_ : Duration{});
+  const Duration longest = std::max(lifetime_asked_, before);
+  std::vector<std::uint8_t> bytes;
+  put_duration(bytes, lifetime_asked_);
+  put_duration(bytes, longest);
+  write_journal(now, RecordKind::kRestart, bytes);
+  renew(now, lifetime_asked_, longest);
 }
 
 // Time has begun again, perhaps at a smaller number: every wait starts anew.
-void MetadataServer::renew(Time now) {
-  slots_.restart(reusable(now));
-  for (auto& [id, client] : clients_) client.until = now + config_.cursor_lifetime;
-  next_expiry_ = clients_.empty() ? Time::never() : now + config_.cursor_lifetime;
+void MetadataServer::renew(Time now, Duration lifetime, Duration longest) {
+  if (lifetime != config_.cursor_lifetime) {
+    // Whoever goes by another lifetime has nothing but the lease of then, and learns this one before it acts under the next view.
+    ++view_;
+    ++counters_.views;
+  }
+  config_.cursor_lifetime = lifetime;
+  longest_ = longest;
+  grace_until_ = now + longest + config_.max_flight;
+  slots_.restart(grace_until_);
+  for (auto& [id, client] : clients_) client.until = now + longest;
+  next_expiry_ = clients_.empty() ? Time::never() : now + longest;
   for (auto& item : orphans_) item.due = reusable(now);
   for (auto& item : settles_) item.due = reusable(now);
   for (auto& item : seals_) item.due = reusable(now);

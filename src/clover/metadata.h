@@ -103,11 +103,12 @@ class MetadataServer : public remote::MessageService {
 
   std::size_t handle(Time now, ByteView request, MutableBytes response) override;
 
-  // Before the first handle(): takes in one record of an earlier life, in order. False: not a record of this configuration.
+  // Before the first handle(): takes in one record of an earlier life, in order. False: not a record of this configuration. The lifetime of
+  // cursors may be another: that of the life before holds until restart().
   bool replay(ByteView record);
   // All that it knows as one record, with which a new journal may begin.
   std::vector<std::uint8_t> state(Time now) const;
-  // After the last replay(): leases, graces and orphans start again at `now`.
+  // After the last replay(): leases, graces and orphans start again at `now`, as long as the longest lifetime of cursors that a client may still go by.
   void restart(Time now);
   // Whoever serves it is awake. To be called every eighth of cursor_lifetime, once it has been called at all: where it is late, because the process was
   // stopped say, or wrote a long journal, nobody was heard meanwhile, and nobody is taken for lost for that time.
@@ -226,7 +227,9 @@ class MetadataServer : public remote::MessageService {
   // On the view. Shorter than that on a cursor: so long everybody waits when a replica is lost.
   Duration view_lease() const { return config_.cursor_lifetime / 4; }
   bool work_waits(Time now) const;
-  Time reusable(Time now) const { return now + config_.cursor_lifetime + config_.max_flight; }
+  Time reusable(Time now) const { return std::max(now + config_.cursor_lifetime + config_.max_flight, grace_until_); }
+  // Nobody acts under a view that the life before has told of.
+  Time old_leases_end() const { return grace_until_ - longest_ + longest_ / 4; }
 
   Answer serve(Time now, const RequestHeader& header, MessageReader& in, MessageWriter& out, std::uint16_t& count);
   Answer enter(Time now, const RequestHeader& header, MessageWriter& out, std::uint16_t& count);
@@ -251,11 +254,15 @@ class MetadataServer : public remote::MessageService {
   void supersede(Time now, Entry& entry, Known& newer);
   void retire(Time now, NodePointer node);
   void tidy(ClientState& client, std::uint32_t id);
-  void renew(Time now);
+  void renew(Time now, Duration lifetime, Duration longest);
   bool load(MessageReader& in);
   void write_journal(Time now, RecordKind kind, ByteView bytes);
 
   ServerConfig config_;
+  Duration lifetime_asked_;  // of cursors, from restart() on
+  Duration longest_;         // lifetime that clients may go by until the grace after restart() ends
+  Time grace_until_;
+  Time last_record_;  // replayed
   Journal* journal_;
   NodeLayout layout_;
   SlotTable slots_;

@@ -784,6 +784,56 @@ TEST_F(Metadata, KnowsTheSameAfterARestartFromItsJournal) {
   EXPECT_EQ(c.call(Request::kCreate, {2, mine[6]}).result, Answer::kOk);
 }
 
+// With a shorter lifetime of cursors: whoever was there before goes by the longer one.
+TEST_F(Metadata, WaitsAfterARestartAsLongAsTheLifetimeBeforeAsks) {
+  KeptJournal journal;
+  auto config = make_config(2, 64);
+  config.cursor_lifetime = kLifetime * 60;
+  server = std::make_unique<MetadataServer>(config, &journal);
+  journal.append(server->state(now));
+  a = std::make_unique<Talk>(*server, now);
+  a->enter();
+  auto mine = a->grant(3);
+  const auto clock = a->call(Request::kCreate, {1, mine[0]}).clock;
+  config.cursor_lifetime = kLifetime;
+  // The second time the story says nothing but the shorter one, and that the longer one may still hold.
+  std::vector<std::vector<std::uint8_t>> story = journal.records;
+  for (int life = 0; life < 2; ++life) {
+    auto again = std::make_unique<MetadataServer>(config);
+    for (const auto& record : story) ASSERT_TRUE(again->replay(record));
+    again->restart(now);
+    server = std::move(again);
+    story = {server->state(now)};
+  }
+  EXPECT_EQ(server->view_number(), 2u) << "so that nobody acts on before he has heard of the other lifetime";
+  Talk c(*server, now);
+  c.id = a->id;
+  c.call(Request::kReport, {1, mine[1], clock});
+  EXPECT_EQ(in_state(SlotState::kRetired), 1u);
+  EXPECT_TRUE(server->lose(now, remote::NodeId(1)));
+  now = now + kLifetime * 15;
+  server->awake(now);
+  EXPECT_EQ(server->view_number(), 2u) << "a lease on the view may be as old as that";
+  now = now + kFlight;
+  c.call(Request::kRefresh, {}, 0);
+  EXPECT_EQ(server->view_number(), 3u);
+  EXPECT_EQ(c.last_view.cursor_lifetime, kLifetime);
+  now = now + kLifetime * 44;
+  c.call(Request::kRefresh, {}, 0);
+  EXPECT_EQ(server->clients(), 1u) << "it was not heard for less than it counts on";
+  EXPECT_EQ(in_state(SlotState::kRetired), 1u);
+  now = now + kLifetime;
+  server->awake(now);
+  EXPECT_EQ(in_state(SlotState::kRetired), 0u);
+  // Then it is over, and another restart knows nothing of it.
+  MetadataServer last(config);
+  ASSERT_TRUE(last.replay(server->state(now)));
+  last.restart(now);
+  now = now + kLifetime + kFlight;
+  last.awake(now);
+  EXPECT_EQ(last.clients(), 0u);
+}
+
 TEST_F(MetadataReplicas, AreKnownAfterARestartFromTheJournalAndFromTheStateAlike) {
   KeptJournal journal;
   auto config = make_config(2);
@@ -824,7 +874,8 @@ TEST_F(MetadataReplicas, AreKnownAfterARestartFromTheJournalAndFromTheStateAlike
   // What is cut short or of another store is refused.
   for (std::size_t length = 0; length < state.size(); ++length) {
     MetadataServer fresh(config);
-    EXPECT_FALSE(fresh.replay(ByteView(state).first(length))) << length;
+    // Of old it ended before it tells of lifetimes.
+    EXPECT_EQ(fresh.replay(ByteView(state).first(length)), length == state.size() - 24) << length;
   }
   MetadataServer smaller(make_config(1, 4));
   EXPECT_FALSE(smaller.replay(state));

@@ -55,7 +55,7 @@ bool MetadataServer::is_leaving(remote::NodeId node) const {
 void MetadataServer::leave_out(Time now, remote::NodeId node) {
   leaving_.push_back(node);
   // All leases on the present view end before, and all that was submitted under them.
-  view_change_ = now + view_lease() + config_.max_flight;
+  view_change_ = std::max(now + view_lease() + config_.max_flight, old_leases_end());
 }
 
 Answer MetadataServer::suspect(Time now, const RequestHeader& header, MessageReader& in) {

@@ -120,6 +120,8 @@ Task<bool> Client::renew_lease(Time deadline) {
   } else {
     view->client = view_.client;
   }
+  // What was retired under a shorter one may be in use again: a longer one is not for cursors that were there before.
+  if (view->cursor_lifetime != view_.cursor_lifetime) lifetime_since_ = request.submitted;
   layout_ = NodeLayout(view->value_bytes);
   config_.timeout = std::max(config_.timeout, (view->cursor_lifetime / 4 + view->max_flight) * 2);
   if (view->number != view_.number) {

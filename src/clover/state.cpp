@@ -155,6 +155,9 @@ Bytes MetadataServer::state(Time now) const {
     }
   }
   slots_.save(out);
+  put_duration(out, config_.cursor_lifetime);
+  put_duration(out, longest_);
+  put_time(out, grace_until_);
   return out;
 }
 
@@ -231,7 +234,14 @@ bool MetadataServer::load(MessageReader& in) {
     const auto entry = directory_.find(due.key);
     if (entry != directory_.end()) entry->second.settling = true;
   }
-  return sound && slots_.load(in) && in.ok() && in.left() == 0;
+  if (!sound || !slots_.load(in)) return false;
+  if (in.left() == 0)
+    return in.ok();  // of a time when nothing was said about lifetimes: they are taken for what they are now
+  config_.cursor_lifetime = take_duration(in);
+  longest_ = take_duration(in);
+  grace_until_ = take_time(in);
+  return in.ok() && in.left() == 0 && longest_ >= config_.cursor_lifetime && longest_ <= Duration::seconds(3600) &&
+         check(config_).has_value();
 }
 
 }  // namespace sluice::clover
