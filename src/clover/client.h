@@ -256,7 +256,11 @@ class Client {
   bool anything_under_way();
   // A replica has come back, perhaps: tells the server when all that was done under views before has been reported.
   remote::Task<void> settle_view();
+  struct Batch;
+  // Orphans to look into, keys to settle and to seal, as the server hands them out: unless there are none, or it is done already.
+  void begin_work();
   remote::Task<void> do_work();
+  remote::Task<void> take_pieces(Batch& batch);
   remote::Task<void> settle(Key key, Cursor head, WorkKind kind);
   // True: no walk along the chain of the key that it holds meets it.
   remote::Task<bool> check_orphan(NodePointer slot);
@@ -287,6 +291,7 @@ class Client {
   // Where one ended of which nobody knows whether it has taken effect, and until when it may.
   std::vector<std::pair<remote::NodeId, Time>> doubtful_;
   bool work_waits_ = false;
+  bool working_ = false;
   std::uint64_t clock_ = 0;  // the server's, as last heard
   bool renewing_ = false;
 

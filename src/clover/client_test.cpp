@@ -696,6 +696,34 @@ TEST(CloverFaults, TheOrphansOfManyClientsAreLookedIntoAsFastAsTheyCome) {
   EXPECT_LT(w.now - dead, config.flight + config.lifetime);
 }
 
+Task<void> put_and_erase(World& w, Client& client, Key keys, Duration pause, bool& done) {
+  for (Key key = 0; key < keys; ++key) {
+    const Outcome put = co_await client.put(key, value_of(key, 40));
+    EXPECT_EQ(put, Outcome::kOk);
+    const Outcome erased = co_await client.erase(key);
+    EXPECT_EQ(erased, Outcome::kOk);
+    co_await w.scheduler.sleep_for(pause);
+  }
+  done = true;
+}
+
+TEST(Clover, TheKeysThatAreErasedAreForgottenAsFastAsTheyCome) {
+  WorldConfig config{.nodes = 3};
+  config.lifetime = Duration::milliseconds(20);
+  config.node_memory = 64 * 8192;
+  World w(config);
+  auto& a = w.add_client();
+  constexpr Key kKeys = 5'000;
+  bool done = false;
+  w.scheduler.spawn(put_and_erase(w, *a.client, kKeys, Duration::microseconds(20), done));
+  w.run_until([&] { return done; });
+  const Time erased = w.now;
+  EXPECT_GT(w.server->keys(), 0u) << "not before their time";
+  w.run_until([&] { return w.server->keys() == 0; });
+  EXPECT_LT(w.now - erased, config.lifetime * 2);
+  EXPECT_EQ(w.server->counters().sealed, kKeys);
+}
+
 TEST(CloverFaults, AVersionLinkedByAClientThatDiedBeforeReportingItIsKept) {
   auto c = seeded();
   World w(c);

@@ -270,35 +270,37 @@ Answer MetadataServer::hand_out_work(Time now, const RequestHeader& header, Mess
   };
   // Whoever takes it may die: each piece of work comes up again unless its result has arrived by then.
   const Time again = now + config_.cursor_lifetime * 2;
-  while (count < most && !orphans_.empty() && orphans_.front().due <= now) {
-    auto item = orphans_.front();
-    orphans_.pop_front();
+  const auto hand_out = [&](std::deque<DueKey>& queue, std::size_t up_to, WorkKind kind, const auto& wanted) {
+    while (count < up_to && !queue.empty() && queue.front().due <= now) {
+      auto item = queue.front();
+      queue.pop_front();
+      if (!wanted(item)) continue;
+      put(kind, item.key, item.node);
+      item.due = again;
+      queue.push_back(item);
+    }
+  };
+  const auto is_orphan = [&](DueKey& item) {
     const auto* const slot = slots_.find(item.node);
-    if (slot == nullptr || slot->state != SlotState::kOrphan) continue;
-    put(WorkKind::kOrphan, 0, item.node);
-    item.due = again;
-    orphans_.push_back(item);
-  }
-  while (count < most && !settles_.empty() && settles_.front().due <= now) {
-    auto item = settles_.front();
-    settles_.pop_front();
+    return slot != nullptr && slot->state == SlotState::kOrphan;
+  };
+  const auto is_unsettled = [&](DueKey& item) {
     const auto entry = directory_.find(item.key);
-    if (entry == directory_.end()) continue;
+    if (entry == directory_.end()) return false;
     entry->second.settling = !entry->second.others.empty();
-    if (!entry->second.settling) continue;
-    put(WorkKind::kSettle, item.key, entry->second.head.node);
-    item.due = again;
-    settles_.push_back(item);
-  }
-  while (count < most && !seals_.empty() && seals_.front().due <= now) {
-    auto item = seals_.front();
-    seals_.pop_front();
+    item.node = entry->second.head.node;
+    return entry->second.settling;
+  };
+  const auto is_tombstone = [&](DueKey& item) {
     const auto entry = directory_.find(item.key);
-    if (entry == directory_.end() || !(entry->second.head.node == item.node)) continue;
-    put(WorkKind::kSeal, item.key, item.node);
-    item.due = again;
-    seals_.push_back(item);
-  }
+    return entry != directory_.end() && entry->second.head.node == item.node;
+  };
+  // None waits for another, however much of that there is: a third is each one's own.
+  hand_out(orphans_, most / 3, WorkKind::kOrphan, is_orphan);
+  hand_out(settles_, most / 3 * 2, WorkKind::kSettle, is_unsettled);
+  hand_out(seals_, most, WorkKind::kSeal, is_tombstone);
+  hand_out(settles_, most, WorkKind::kSettle, is_unsettled);
+  hand_out(orphans_, most, WorkKind::kOrphan, is_orphan);
   return Answer::kOk;
 }
 

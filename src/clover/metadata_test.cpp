@@ -265,6 +265,34 @@ TEST_F(Metadata, TurnsTheSlotsOfALostClientIntoOrphansAndFreesThoseThatNoWalkMee
   EXPECT_EQ(in_state(SlotState::kLive), 1u);
 }
 
+TEST_F(Metadata, HandsOutSomeOfEachKindOfWorkHoweverMuchThereIsOfAnother) {
+  begin(make_config(1, 400));
+  const auto mine = a->grant(90);
+  a->call(Request::kOrphan, {mine.begin(), mine.begin() + 40}, 40);
+  for (Key key = 0; key < 20; ++key) {
+    a->call(Request::kCreate, {key, mine[40 + key]});
+    a->call(Request::kReport, {key, NodePointer{mine[60 + key]}.as(NodeKind::kTombstone).word, ~std::uint64_t{0}});
+  }
+  const auto more = b->grant(90);
+  for (Key key = 100; key < 120; ++key) {
+    b->call(Request::kCreate, {key, more[key - 100]});
+    b->call(Request::kReport, {key, more[key - 80], 0});
+  }
+  now = now + kLifetime * 3 / 4;
+  a->call(Request::kRefresh, {}, 0);
+  now = now + kLifetime / 2;
+  std::array<int, 4> of_kind{};
+  const auto take = [&] {
+    EXPECT_EQ(a->call(Request::kWork, {}, 30).result, Answer::kOk);
+    for (std::size_t i = 0; i < a->numbers.size(); i += 3) ++of_kind.at(a->numbers[i]);
+  };
+  take();
+  EXPECT_EQ(of_kind, (std::array<int, 4>{0, 10, 10, 10}));
+  take();
+  take();
+  EXPECT_EQ(of_kind, (std::array<int, 4>{0, 20, 20, 40}));
+}
+
 TEST_F(Metadata, HandsWorkOutAgainWhenWhoeverTookItIsNotHeardOf) {
   begin(make_config(1, 16));
   const auto mine = a->grant(1);

@@ -14,6 +14,7 @@ using remote::Task;
 
 namespace {
 constexpr std::uint16_t kWorkAtOnce = 32;
+constexpr std::size_t kWorkers = 8;  // of these, at it at the same time
 }  // namespace
 
 Client::Client(remote::RemoteMemory& memory, remote::MessageChannel& channel, const ClientConfig& config, Rng rng)
@@ -146,7 +147,8 @@ Task<Outcome> Client::join() {
 Task<void> Client::leave() {
   leaving_ = true;
   Duration backoff = config_.backoff_first;
-  while (flushing_ || refilling_ || sending_orphans_ || maintaining_ || is_letting_go_) co_await back_off(backoff);
+  while (flushing_ || refilling_ || sending_orphans_ || maintaining_ || working_ || is_letting_go_)
+    co_await back_off(backoff);
   co_await flush_links();
   if (joined_) {
     const bool told = co_await send_orphans();
@@ -173,7 +175,7 @@ Task<void> Client::maintain() {
       static_cast<void>(told);
     }
     if (settled_ != view_.number) co_await settle_view();
-    if (work_waits_ && leased() && !leaving_) co_await do_work();
+    begin_work();
   }
   maintaining_ = false;
 }
@@ -246,6 +248,7 @@ Task<void> Client::refill(std::uint32_t volume) {
     if (out_of_space_) {
       // What others may use again waits in our own reports, too.
       if (!flushing_) co_await flush_links();
+      begin_work();  // nor need tombstones and orphans be left
       co_await scheduler_.sleep_for(std::min(view_.cursor_lifetime / 8, config_.backoff_most));
     }
   }
@@ -356,32 +359,75 @@ Task<void> Client::flush_links() {
 
 // ---------------------------------------------------------------------------------------------------------------- work
 
+// What is handed out at once, and what came of it.
+struct Client::Batch {
+  Membership member;
+  Time submitted;
+  std::vector<Work> pieces{};
+  std::size_t next = 0;
+  std::size_t workers = 0;
+  std::vector<NodePointer> checked{};
+  std::coroutine_handle<> waiter{};
+
+  // Resumes when the last worker ends.
+  auto all_done() {
+    struct Awaiter {
+      Batch& batch;
+      bool await_ready() const { return batch.workers == 0; }
+      void await_suspend(std::coroutine_handle<> handle) { batch.waiter = handle; }
+      void await_resume() const {}
+    };
+    return Awaiter{*this};
+  }
+};
+
+void Client::begin_work() {
+  if (!work_waits_ || working_ || leaving_ || !leased()) return;
+  working_ = true;
+  scheduler_.spawn(do_work());
+}
+
+// REQUIRES: working_ was just set.
 Task<void> Client::do_work() {
-  // Clients that died with many slots leave many orphans, which nobody can use meanwhile. What else maintain() does must not wait for long.
+  // Dead clients leave orphans, and erased keys tombstones, in slots that nobody can use meanwhile: where there is more than a batch of them it goes on,
+  // until maintain() comes by again.
   const Time enough = now() + view_.cursor_lifetime / 8;
-  std::size_t orphans = kWorkAtOnce;
-  while (orphans == kWorkAtOnce && leased() && !leaving_ && now() < enough) {
-    orphans = 0;
+  bool more = true;
+  while (more && leased() && !leaving_ && now() < enough) {
     Call request(Request::kWork, kWorkAtOnce, membership());
-    if (!co_await call(request, now() + config_.timeout) || request.header.result != Answer::kOk) co_return;
-    std::vector<NodePointer> checked;
+    const bool answered = co_await call(request, now() + config_.timeout);
+    if (!answered || request.header.result != Answer::kOk || request.member != membership()) break;
+    more = request.header.count == kWorkAtOnce;
+    Batch batch{.member = request.member, .submitted = request.submitted};
     for (std::size_t i = 0; i < request.header.count; ++i) {
-      const auto kind = static_cast<WorkKind>(request.answer.take64());
-      const Key key = request.answer.take64();
-      const NodePointer node{request.answer.take64()};
-      if (!request.answer.ok()) break;
-      if (request.member != membership()) co_return;  // it was of the store before, perhaps
-      ++counters_.work;
-      if (kind == WorkKind::kOrphan) {
-        ++orphans;
-        if (co_await check_orphan(node)) checked.push_back(node);
-      } else {
-        co_await settle(key, {node, request.submitted}, kind);
-      }
+      Work piece;
+      piece.kind = static_cast<WorkKind>(request.answer.take64());
+      piece.key = request.answer.take64();
+      piece.node.word = request.answer.take64();
+      if (request.answer.ok()) batch.pieces.push_back(piece);
     }
-    const bool told = co_await send_slots(Request::kChecked, request.member, std::move(checked));
+    batch.workers = std::min(kWorkers, batch.pieces.size());
+    for (std::size_t i = 0; i < batch.workers; ++i) scheduler_.spawn(take_pieces(batch));
+    co_await batch.all_done();
+    const bool told = co_await send_slots(Request::kChecked, batch.member, std::move(batch.checked));
     static_cast<void>(told);  // what is not comes up again
   }
+  working_ = false;
+}
+
+Task<void> Client::take_pieces(Batch& batch) {
+  // Of another membership it was of the store before, perhaps.
+  while (batch.next < batch.pieces.size() && batch.member == membership()) {
+    const Work piece = batch.pieces[batch.next++];
+    ++counters_.work;
+    if (piece.kind != WorkKind::kOrphan) {
+      co_await settle(piece.key, {piece.node, batch.submitted}, piece.kind);
+      continue;
+    }
+    const bool unlinked = co_await check_orphan(piece.node);
+    if (unlinked) batch.checked.push_back(piece.node);
+  }
+  if (--batch.workers == 0) scheduler_.post(batch.waiter);
 }
 
 Task<void> Client::settle(Key key, Cursor head, WorkKind kind) {
