@@ -71,7 +71,7 @@ struct ClientConfig {
       Duration::microseconds(20);  // after a failed step, doubling, each drawn between half and whole
   Duration backoff_most = Duration::milliseconds(20);
   Duration suspect_after = Duration::milliseconds(200);  // a node that fails for so long is reported
-  std::uint32_t slots_wanted = 256;                      // per grant
+  std::uint32_t slots_wanted = 256;  // per grant, at most: the first are smaller, for clients that write little
   // How long an append waits for a slot of its key's volume, unless that is full, before it takes another's. A version in another volume
   // than the ones before it cannot be steered to.
   Duration volume_patience = Duration::milliseconds(100);
@@ -239,6 +239,14 @@ class Client {
   void begin_in_another_store();
   // The last slot in hand is kept for erasing: a full store could not be emptied otherwise.
   remote::Task<Outcome> take_slot(const Operation& op, NodePointer& slot);
+  // How many slots of a volume are granted, and used, at a time.
+  struct Use {
+    std::size_t granted = 0;
+    std::size_t taken = 0;  // since maintain() came by
+  };
+  Use& use_of(std::uint32_t volume);
+  // Few are free: gives back what it does not need soon.
+  remote::Task<void> release_spare();
   bool is_full(std::uint32_t volume) const { return volume < full_until_.size() && now() < full_until_[volume]; }
   remote::Task<void> refill(std::uint32_t volume);
   std::uint32_t home_of(Key key) const;
@@ -298,6 +306,9 @@ class Client {
   CursorCache cursors_;
   std::shared_ptr<Buffers> buffers_;
   SlotStock slots_;
+  std::vector<Use> uses_;           // by volume
+  std::vector<NodePointer> spare_;  // to be given back
+  bool slots_short_ = false;        // says the server
   std::uint32_t grant_sequence_ = 0;
   bool grant_open_ = false;  // the last grant was asked for and not answered
   Duration space_wait_;

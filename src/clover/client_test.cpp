@@ -684,11 +684,14 @@ TEST(CloverFaults, TheOrphansOfManyClientsAreLookedIntoAsFastAsTheyCome) {
   config.node_memory = 64 * 8192;
   World w(config);
   w.add_client();
-  for (int i = 0; i < 8; ++i) {
-    auto& dies = w.add_client();
-    for (Key key = 0; key < 20; ++key) ASSERT_EQ(w.wait_for(dies->put(key, value_of(key, 40))), Outcome::kOk);
-    dies.kill();
+  std::array<Outcome, 8 * 200> outcomes;
+  outcomes.fill(Outcome::kUnknown);
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    if (i % 200 == 0) w.add_client();
+    w.scheduler.spawn(put_later(*w.members.back()->client, i, value_of(i, 40), outcomes[i]));
   }
+  w.run_until([&] { return std::ranges::all_of(outcomes, [](Outcome o) { return o == Outcome::kOk; }); });
+  for (std::size_t i = 1; i < w.members.size(); ++i) w.members[i]->kill();
   w.run_until([&] { return w.server->clients() == 1; });
   EXPECT_GT(w.server->slots().count(SlotState::kOrphan), 500u);
   const Time dead = w.now;
@@ -722,6 +725,31 @@ TEST(Clover, TheKeysThatAreErasedAreForgottenAsFastAsTheyCome) {
   w.run_until([&] { return w.server->keys() == 0; });
   EXPECT_LT(w.now - erased, config.lifetime * 2);
   EXPECT_EQ(w.server->counters().sealed, kKeys);
+}
+
+TEST(Clover, IdleClientsLeaveTheSlotsToThoseWhoWrite) {
+  WorldConfig config{.nodes = 3};
+  config.node_memory = 64 * 2'000;
+  config.lifetime = Duration::milliseconds(5);
+  World w(config);
+  w.scheduler.spawn(keep_time(w.scheduler));
+  Key key = 0;
+  const auto put = [&](World::Member& m) { return w.wait_for(m->put(++key, value_of(1, 40))); };
+  // One that has written much, and many that have written little.
+  auto& busy = w.add_client();
+  for (int i = 0; i < 1'500; ++i) ASSERT_EQ(put(busy), Outcome::kOk);
+  EXPECT_GT(busy->slots_in_hand(), 250u) << "it goes with what it uses";
+  for (int i = 0; i < 60; ++i) {
+    auto& idle = w.add_client();
+    for (int k = 0; k < 8; ++k) ASSERT_EQ(put(idle), Outcome::kOk);
+    EXPECT_LE(idle->slots_in_hand(), 60u);
+  }
+  auto& writer = w.add_client();
+  while (put(writer) == Outcome::kOk) {
+  }
+  EXPECT_LE(busy->slots_in_hand(), 12u);
+  EXPECT_GT(w.server->keys(), 6'000u - 61 * 12 - 10);
+  EXPECT_EQ(w.server->clients(), 62u);
 }
 
 TEST(CloverFaults, AVersionLinkedByAClientThatDiedBeforeReportingItIsKept) {

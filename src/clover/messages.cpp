@@ -5,6 +5,7 @@ namespace {
 
 constexpr std::uint8_t kWorkWaits = 1;
 constexpr std::uint8_t kViewEnds = 2;
+constexpr std::uint8_t kSlotsShort = 4;
 
 }  // namespace
 
@@ -22,7 +23,8 @@ void put_header(MessageWriter& out, const AnswerHeader& header) {
   out.put(header.type);
   out.put(header.count);
   out.put(static_cast<std::uint8_t>(header.result));
-  out.put(static_cast<std::uint8_t>((header.work_waits ? kWorkWaits : 0) | (header.view_ends ? kViewEnds : 0)));
+  out.put(static_cast<std::uint8_t>((header.work_waits ? kWorkWaits : 0) | (header.view_ends ? kViewEnds : 0) |
+                                    (header.slots_short ? kSlotsShort : 0)));
   out.put(std::uint16_t{0});
   out.put(header.view);
   out.put(header.lease_us);
@@ -54,6 +56,7 @@ std::optional<AnswerHeader> take_answer_header(MessageReader& in) {
   const auto flags = in.take<std::uint8_t>();
   header.work_waits = (flags & kWorkWaits) != 0;
   header.view_ends = (flags & kViewEnds) != 0;
+  header.slots_short = (flags & kSlotsShort) != 0;
   in.take<std::uint16_t>();
   header.view = in.take<std::uint32_t>();
   header.lease_us = in.take<std::uint32_t>();

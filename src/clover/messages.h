@@ -25,7 +25,8 @@
 // clock:      how many links the server has been told of. A client that begins a CAS or a READ after it has seen clock c
 //             stamps what it reports about it with c: all that the server had been told of by then is older.
 // lease_us:   the client may act on the answer's view for so long after it sent the request.
-// flags:      1: there is work (kWork). 2: the view ends as soon as all clients have let go of it (kLetGo).
+// flags:      1: there is work (kWork). 2: the view ends as soon as all clients have let go of it (kLetGo). 4: few slots are free: whoever has more
+//             than it needs is to give them back (kRelease).
 // sequence:   a repeated kAllocate with the sequence of the one before gets the same slots again.
 // store:      the number of the store that the client is one of. In any other nobody knows it (kExpired), whoever has its number there.
 // Invariant:  parsing never reads past the end and never trusts a count; what is malformed is answered with kMalformed.
@@ -92,6 +93,7 @@ struct AnswerHeader {
   Answer result{};
   bool work_waits = false;
   bool view_ends = false;
+  bool slots_short = false;
   std::uint32_t view = 0;
   std::uint32_t lease_us = 0;
   std::uint64_t clock = 0;

@@ -13,6 +13,8 @@ namespace sluice::clover {
 namespace {
 
 constexpr std::size_t kRecordHeader = 9;
+constexpr std::uint64_t kShortShare =
+    8;  // where fewer slots are free than one of so many, clients give back what they have and do not need
 
 bool changes_state(Request type) {
   return type != Request::kLookup && type != Request::kWork && type != Request::kRefresh;
@@ -96,6 +98,7 @@ std::size_t MetadataServer::handle(Time now, ByteView request, MutableBytes resp
   answer.lease_us = leased ? static_cast<std::uint32_t>(lease_left(now).microseconds()) : 0;
   answer.work_waits = work_waits(now);
   answer.view_ends = may_end_early();
+  answer.slots_short = free_slots() < slots_.capacity() / kShortShare;
   answer.clock = clock_;
   MessageWriter head(response);
   put_header(head, answer);

@@ -14,7 +14,9 @@ using remote::Task;
 
 namespace {
 constexpr std::uint16_t kWorkAtOnce = 32;
-constexpr std::size_t kWorkers = 8;  // of these, at it at the same time
+constexpr std::size_t kFirstGrant = 8;  // slots; each further one of the volume is twice as large
+constexpr std::size_t kKept = 4;        // slots of a volume, of a client that writes little, while few are free
+constexpr std::size_t kWorkers = 8;     // of these, at it at the same time
 }  // namespace
 
 Client::Client(remote::RemoteMemory& memory, remote::MessageChannel& channel, const ClientConfig& config, Rng rng)
@@ -51,6 +53,7 @@ Task<bool> Client::call(Call& call, Time deadline) {
   if (call.member != membership()) co_return true;  // asked in an earlier life
   clock_ = std::max(clock_, call.header.clock);
   work_waits_ = call.header.work_waits;
+  slots_short_ = call.header.slots_short;
   if (call.header.result == Answer::kExpired) {
     lost_membership();
     co_return true;
@@ -74,6 +77,8 @@ void Client::lost_membership() {
   joined_ = false;
   lease_ = Time();
   slots_.take_all();
+  uses_.clear();
+  spare_.clear();
   links_told_ += links_.size();
   links_.clear();
   orphans_.clear();
@@ -153,7 +158,9 @@ Task<void> Client::leave() {
   if (joined_) {
     const bool told = co_await send_orphans();
     static_cast<void>(told);
-    const bool released = co_await send_slots(Request::kRelease, membership(), slots_.take_all());
+    auto unused = slots_.take_all();
+    unused.insert(unused.end(), spare_.begin(), spare_.end());
+    const bool released = co_await send_slots(Request::kRelease, membership(), std::move(unused));
     static_cast<void>(released);  // what is not is found when the server misses us
     Call request(Request::kLeave, anything_under_way() ? 0 : 1, membership());
     co_await call(request, now() + config_.timeout);
@@ -175,6 +182,8 @@ Task<void> Client::maintain() {
       static_cast<void>(told);
     }
     if (settled_ != view_.number) co_await settle_view();
+    if (leased() && (slots_short_ || !spare_.empty())) co_await release_spare();
+    for (auto& use : uses_) use.taken = 0;
     begin_work();
   }
   maintaining_ = false;
@@ -190,7 +199,7 @@ Task<Outcome> Client::take_slot(const Operation& op, NodePointer& slot) {
   Duration backoff = config_.backoff_first;
   for (;;) {
     const std::uint32_t volume = home_of(op.key);
-    const bool low = slots_.size_of(volume) <= std::max<std::size_t>(kept_back, config_.slots_wanted / 4);
+    const bool low = slots_.size_of(volume) <= std::max(kept_back, use_of(volume).granted / 4);
     // Where its volume is full a key takes slots of others: no reason to hoard them.
     const bool room = slots_.size() < config_.slots_wanted * view_.volumes.size();
     if (low && room && !refilling_ && leased()) {
@@ -200,6 +209,7 @@ Task<Outcome> Client::take_slot(const Operation& op, NodePointer& slot) {
     const bool any = now() >= any_volume || is_full(volume);
     if (slots_.size() > kept_back && (any || slots_.size_of(volume) != 0)) {
       slots_.take(volume, slot);
+      ++use_of(slot.volume()).taken;
       counters_.strays += static_cast<std::uint64_t>(slot.volume() != volume);
       co_return Outcome::kOk;
     }
@@ -222,12 +232,31 @@ std::uint32_t Client::home_of(Key key) const {
   return 0;
 }
 
+Client::Use& Client::use_of(std::uint32_t volume) {
+  if (volume >= uses_.size()) uses_.resize(volume + std::size_t{1});
+  return uses_[volume];
+}
+
+Task<void> Client::release_spare() {
+  for (std::uint32_t v = 0; v < uses_.size() && slots_short_; ++v) {
+    const std::size_t keep = std::max(kKept, uses_[v].taken * 2);
+    slots_.take_rest(v, keep, spare_);
+    uses_[v].granted = std::min(uses_[v].granted, keep);
+  }
+  auto slots = std::exchange(spare_, {});
+  const Membership member = membership();
+  const bool told = co_await send_slots(Request::kRelease, member, slots);
+  // Those that the server has heard of it knows no more.
+  if (!told && joined_ && member == membership()) spare_.insert(spare_.end(), slots.begin(), slots.end());
+}
+
 // REQUIRES: refilling_ was just set.
 Task<void> Client::refill(std::uint32_t volume) {
   if (!grant_open_) ++grant_sequence_;
   grant_open_ = true;
   Call request(Request::kAllocate, 1, membership(), grant_sequence_);
-  request.body.put(std::uint64_t{config_.slots_wanted});
+  const std::size_t wanted = std::max(kFirstGrant, use_of(volume).granted * 2);
+  request.body.put(std::uint64_t{std::min<std::size_t>(wanted, config_.slots_wanted)});
   request.body.put(std::uint64_t{volume});
   const bool answered = co_await call(request, now() + config_.timeout);
   if (answered && request.member == membership() && joined_) {
@@ -235,6 +264,7 @@ Task<void> Client::refill(std::uint32_t volume) {
     out_of_space_ = request.header.result == Answer::kNoSpace;
     bool some = false;
     if (request.header.result == Answer::kOk) {
+      use_of(volume).granted = request.header.count;
       for (std::size_t i = 0; i < request.header.count; ++i) {
         const NodePointer slot{request.answer.take64()};
         some = some || slot.volume() == volume;

@@ -39,6 +39,13 @@ class SlotStock {
     --size_;
     return true;
   }
+  // All of the volume but `keep`.
+  void take_rest(std::uint32_t volume, std::size_t keep, std::vector<NodePointer>& out) {
+    for (; size_of(volume) > keep; --size_) {
+      out.push_back(volumes_[volume].back());
+      volumes_[volume].pop_back();
+    }
+  }
   std::vector<NodePointer> take_all() {
     std::vector<NodePointer> all;
     for (auto& volume : volumes_) {
