@@ -245,6 +245,7 @@ class Client {
     std::size_t taken = 0;  // since maintain() came by
   };
   Use& use_of(std::uint32_t volume);
+  void put_back(NodePointer slot);
   // Few are free: gives back what it does not need soon.
   remote::Task<void> release_spare();
   bool is_full(std::uint32_t volume) const { return volume < full_until_.size() && now() < full_until_[volume]; }

@@ -34,6 +34,11 @@ std::optional<std::vector<std::uint8_t>> read(World& w, Client& client, Key key)
   return into;
 }
 
+// Time passes although nothing else happens.
+Task<void> keep_time(remote::Scheduler& scheduler) {
+  for (;;) co_await scheduler.sleep_for(Duration::microseconds(500));
+}
+
 class Replicated : public testing::TestWithParam<std::uint32_t> {
  protected:
   WorldConfig config() const { return {.nodes = 3, .replication = GetParam()}; }
@@ -308,6 +313,41 @@ TEST(CloverFaults, AnswersUnavailableAndDoesNotHangWhenTheOnlyReplicaIsDead) {
   EXPECT_LT(w.now - begun, Duration::milliseconds(6));
 }
 
+TEST(CloverFaults, NewKeysGoWhereMemoryIsWhenAVolumeIsLostForGood) {
+  World w({.nodes = 3});
+  w.scheduler.spawn(keep_time(w.scheduler));
+  w.start_repairing();
+  auto& a = w.add_client();
+  for (Key key = 0; key < 60; ++key) ASSERT_EQ(w.wait_for(a->put(key, value_of(key, 40))), Outcome::kOk);
+  w.kill_node(1);
+  Outcome under_way = Outcome::kUnknown;
+  Key there = 100;  // a key of that node's
+  while (key_hash(there) % 3 != 1) ++there;
+  w.scheduler.spawn(put_later(*a.client, there, value_of(there, 40), under_way));
+  w.run_for(Duration::milliseconds(5));
+  EXPECT_EQ(under_way, Outcome::kUnknown) << "it may come back with what it had";
+  w.restart_node(1);
+  w.run_for(Duration::milliseconds(50));
+  EXPECT_EQ(w.server->lost_volumes(), 1u);
+  EXPECT_EQ(under_way, Outcome::kOk);
+  auto& b = w.add_client();
+  for (Key key = 1'000; key < 1'100; ++key) {
+    ASSERT_EQ(w.wait_for((key % 2 == 0 ? a : b)->put(key, value_of(key, 40))), Outcome::kOk) << key;
+    EXPECT_EQ(read(w, *b.client, key), value_of(key, 40));
+  }
+  // What was in it is neither there nor absent.
+  std::array<std::size_t, 2> found{};
+  for (Key key = 0; key < 60; ++key) {
+    std::vector<std::uint8_t> into(40);
+    const Outcome got = w.wait_for(b->get(key, into)).outcome;
+    EXPECT_EQ(got, key_hash(key) % 3 == 1 ? Outcome::kUnavailable : Outcome::kOk) << key;
+    ++found.at(got == Outcome::kOk ? 1 : 0);
+  }
+  EXPECT_GT(found[0], 10u);
+  EXPECT_GT(found[1], 30u);
+  EXPECT_LE(w.server->free_slots(), w.server->slots().capacity() / 3 * 2);
+}
+
 TEST(CloverFaults, BringsANodeThatDiesAgainAndAgainBackAtOnceEachTime) {
   WorldConfig config;
   config.replication = 2;
@@ -488,10 +528,6 @@ TEST(CloverFaults, LosesNothingWhenTheMetadataServerStartsAgainFromItsJournal) {
     const auto there = model.find(key);
     EXPECT_EQ(read(w, *a.client, key), there == model.end() ? std::nullopt : std::optional(there->second)) << key;
   }
-}
-
-Task<void> keep_time(remote::Scheduler& scheduler) {
-  for (;;) co_await scheduler.sleep_for(Duration::microseconds(500));
 }
 
 TEST(CloverFaults, LosesNothingWhenTheMetadataServerStartsAgainWithAShorterLifetime) {

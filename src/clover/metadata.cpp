@@ -98,7 +98,8 @@ std::size_t MetadataServer::handle(Time now, ByteView request, MutableBytes resp
   answer.lease_us = leased ? static_cast<std::uint32_t>(lease_left(now).microseconds()) : 0;
   answer.work_waits = work_waits(now);
   answer.view_ends = may_end_early();
-  answer.slots_short = free_slots() < slots_.capacity() / kShortShare;
+  const auto room = slots_.room(config_.volumes);
+  answer.slots_short = room.free < room.slots / kShortShare;
   answer.clock = clock_;
   MessageWriter head(response);
   put_header(head, answer);
@@ -220,7 +221,7 @@ Answer MetadataServer::allocate(Time now, const RequestHeader& header, MessageRe
   if (ahead != 0) {
     client.last_sequence = header.sequence;
     // No one client takes all that is left.
-    const std::uint64_t share = slots_.count(SlotState::kFree) / (2 * clients_.size()) + 1;
+    const std::uint64_t share = free_slots() / (2 * clients_.size()) + 1;
     const auto most = std::min({wanted, share, std::uint64_t{config_.grant_slots}, std::uint64_t{kMaxSlotsPerMessage}});
     client.last_grant.resize(most);
     client.last_grant.resize(slots_.allocate(header.client, config_.volumes, volume, client.last_grant));
@@ -278,7 +279,7 @@ Answer MetadataServer::hand_out_work(Time now, const RequestHeader& header, Mess
       auto item = queue.front();
       queue.pop_front();
       if (!wanted(item)) continue;
-      put(kind, item.key, item.node);
+      if (config_.volumes[item.node.volume()].live != 0) put(kind, item.key, item.node);
       item.due = again;
       queue.push_back(item);
     }

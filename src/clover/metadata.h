@@ -140,6 +140,8 @@ class MetadataServer : public remote::MessageService {
   // How many replicas are live and not counted yet; out of the view.
   std::size_t joining() const { return joins_.size(); }
   std::size_t missing() const;
+  // Volumes whose keys are unavailable for good.
+  std::size_t lost_volumes() const;
   const NodeLayout& layout() const { return layout_; }
   Duration max_flight() const { return config_.max_flight; }
   std::span<const Volume> volumes() const { return config_.volumes; }
@@ -152,7 +154,7 @@ class MetadataServer : public remote::MessageService {
   // Versions of all keys that are not retired; looks at every key.
   std::size_t live_versions() const;
   std::uint32_t view_number() const { return view_; }
-  std::uint64_t free_slots() const { return slots_.count(SlotState::kFree); }
+  std::uint64_t free_slots() const { return slots_.room(config_.volumes).free; }
   // Granted at some time: what the server's memory grows with, up to all slots.
   std::uint64_t touched_slots() const;
   std::string summary() const;
@@ -206,6 +208,8 @@ class MetadataServer : public remote::MessageService {
   bool can_leave(remote::NodeId node) const;
   bool leaves_now(std::size_t v, std::size_t j) const;
   bool is_lost(const Volume& volume) const;
+  // The only replica that counts is gone for good: no new key and no new version goes there.
+  void give_up(std::uint32_t volume);
   bool takes_back(const Volume& volume, std::size_t j, const Home& home) const;
   bool is_leaving(remote::NodeId node) const;
   void leave_out(Time now, remote::NodeId node);

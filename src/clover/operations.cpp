@@ -85,6 +85,10 @@ Task<Outcome> Client::append(Append how, Key key, ByteView value) {
         op.slot = {};
         op.written = false;
       }
+    } else if (op.slot && !op.uncertain && volume_of(op.slot)->live == 0) {
+      put_back(op.slot);  // another, of memory that is there
+      op.slot = {};
+      op.written = false;
     } else if (op.have_cursor) {
       step = co_await append_at(op);
     } else if (const auto* const known = cached_cursor(key)) {
@@ -138,7 +142,7 @@ Outcome Client::close(Operation& op) {
   } else if (op.uncertain) {
     orphan(op.slot);
   } else {
-    slots_.put_back(op.slot.as(NodeKind::kValue));
+    put_back(op.slot);
   }
   return op.uncertain ? Outcome::kUnknown : op.outcome;
 }
@@ -161,7 +165,7 @@ Task<Client::Step> Client::write_node(Operation& op) {
     op.deadline = std::min(op.latest, op.deadline + (now() - asked));
     if (taken != Outcome::kOk) co_return op.done(taken);
     if (op.store != view_.store) {
-      slots_.put_back(slot);
+      put_back(slot);
       co_return Step::kAgain;
     }
     take_fresh(op, slot);

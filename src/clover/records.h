@@ -24,6 +24,7 @@ enum class RecordKind : std::uint8_t {
   kDead,     // u32 node
   kState,    // all that the server knew then: what comes before it is not needed any more
   kView,     // u32 number of the view that has begun, since its time had come or all had let go of the one before
+  kLost,     // u32 volume
 };
 
 template <std::unsigned_integral T>

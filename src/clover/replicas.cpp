@@ -180,10 +180,10 @@ std::size_t MetadataServer::missing() const {
   return out;
 }
 
-// The primary's node serves its name with other memory than the volume lies in.
+// The primary's node serves its name with other memory than the volume lies in, or did when the volume was given up.
 bool MetadataServer::is_lost(const Volume& volume) const {
   const std::size_t primary = volume.primary();
-  if (primary == volume.count) return false;
+  if (primary == volume.count) return true;
   const remote::RemoteAddress& at = volume.replicas[primary];
   const Home* const known = home_of(at.node);
   return known != nullptr && (known->region.base.key != at.key || std::ranges::find(anew_, at.node) != anew_.end());
@@ -218,12 +218,35 @@ MetadataServer::Advice MetadataServer::see(Time now, const Home& home) {
     put_home(bytes, home);
     write_journal(now, RecordKind::kRekey, bytes);
   }
+  for (std::uint32_t v = 0; v < config_.volumes.size(); ++v) {
+    const auto& volume = config_.volumes[v];
+    const std::size_t primary = volume.primary();
+    if (primary == volume.count || volume.replicas[primary].node != node || can_leave(v, primary) || !is_lost(volume))
+      continue;
+    std::uint8_t bytes[4];
+    store_le(bytes, v);
+    write_journal(now, RecordKind::kLost, bytes);
+    give_up(v);
+  }
   for (const auto& volume : config_.volumes) {
     for (std::size_t j = 0; j < volume.count; ++j) {
       if (takes_back(volume, j, home)) return Advice::kWipe;
     }
   }
   return Advice::kNothing;
+}
+
+// Whoever acts on what is gone is refused, so nobody needs to be waited for.
+void MetadataServer::give_up(std::uint32_t volume) {
+  config_.volumes[volume].live = 0;
+  std::erase_if(joins_, [volume](const Join& join) { return join.volume == volume; });
+  ++view_;
+  ++counters_.views;
+}
+
+std::size_t MetadataServer::lost_volumes() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(config_.volumes, [](const Volume& volume) { return volume.live == 0; }));
 }
 
 // Whoever acts on the old key is refused, so nobody needs to be waited for. A replica in the memory of an earlier life is not there.
@@ -408,6 +431,12 @@ bool MetadataServer::replay_replicas(Time now, RecordKind kind, MessageReader& i
       const auto replica = in.take<std::uint32_t>();
       if (!in.ok() || volume >= config_.volumes.size() || replica >= config_.volumes[volume].count) return false;
       count_replica(volume, static_cast<std::uint8_t>(replica));
+      return true;
+    }
+    case RecordKind::kLost: {
+      const auto volume = in.take<std::uint32_t>();
+      if (!in.ok() || volume >= config_.volumes.size()) return false;
+      give_up(volume);
       return true;
     }
     case RecordKind::kView: {

@@ -128,6 +128,9 @@ Task<bool> Client::renew_lease(Time deadline) {
   }
   // What was retired under a shorter one may be in use again: a longer one is not for cursors that were there before.
   if (view->cursor_lifetime != view_.cursor_lifetime) lifetime_since_ = request.submitted;
+  for (std::uint32_t v = 0; v < view->volumes.size(); ++v) {
+    if (view->volumes[v].live == 0) slots_.take_rest(v, 0, spare_);
+  }
   layout_ = NodeLayout(view->value_bytes);
   config_.timeout = std::max(config_.timeout, (view->cursor_lifetime / 4 + view->max_flight) * 2);
   if (view->number != view_.number) {
@@ -198,6 +201,8 @@ Task<Outcome> Client::take_slot(const Operation& op, NodePointer& slot) {
   bool waits_for_space = false;  // a grant in between may be too small, or taken by others
   Duration backoff = config_.backoff_first;
   for (;;) {
+    if (std::ranges::all_of(view_.volumes, [](const Volume& v) { return v.live == 0; }))
+      co_return Outcome::kUnavailable;
     const std::uint32_t volume = home_of(op.key);
     const bool low = slots_.size_of(volume) <= std::max(kept_back, use_of(volume).granted / 4);
     // Where its volume is full a key takes slots of others: no reason to hoard them.
@@ -235,6 +240,13 @@ std::uint32_t Client::home_of(Key key) const {
 Client::Use& Client::use_of(std::uint32_t volume) {
   if (volume >= uses_.size()) uses_.resize(volume + std::size_t{1});
   return uses_[volume];
+}
+
+// Into a volume that is lost for good nothing is written again.
+void Client::put_back(NodePointer slot) {
+  slot = slot.as(NodeKind::kValue);
+  if (volume_of(slot)->live == 0) return spare_.push_back(slot);
+  slots_.put_back(slot);
 }
 
 Task<void> Client::release_spare() {

@@ -63,6 +63,16 @@ std::size_t SlotTable::allocate(std::uint32_t client, std::span<const Volume> vo
   return granted;
 }
 
+SlotTable::Room SlotTable::room(std::span<const Volume> volumes) const {
+  Room room;
+  for (std::size_t v = 0; v < spaces_.size(); ++v) {
+    if (volumes[v].live == 0) continue;
+    room.slots += spaces_[v].slots;
+    room.free += spaces_[v].slots - spaces_[v].table.size() + spaces_[v].free.size();
+  }
+  return room;
+}
+
 Slot* SlotTable::find(NodePointer pointer) {
   if (is_end(pointer.word) || pointer.volume() >= spaces_.size()) return nullptr;
   auto& space = spaces_[pointer.volume()];

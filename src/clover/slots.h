@@ -50,6 +50,12 @@ class SlotTable {
 
   std::uint64_t count(SlotState state) const { return counts_[static_cast<std::size_t>(state)]; }
   std::uint64_t capacity() const { return capacity_; }
+  // What there is to grant, of volumes that live, and their slots.
+  struct Room {
+    std::uint64_t free = 0;
+    std::uint64_t slots = 0;
+  };
+  Room room(std::span<const Volume> volumes) const;
   // When the next retired slot comes free; Time::never() when none is retired.
   Time next_ready() const { return retired_.empty() ? Time::never() : retired_.front().ready; }
   // Replica j of the volume has come, and has none of the nodes that are there now.

@@ -33,7 +33,7 @@ struct Home {
 struct Volume {
   std::array<remote::RemoteAddress, kMaxReplicas> replicas{};
   std::uint8_t count = 0;  // of replicas
-  std::uint8_t live = 0;   // bit j: replica j counts
+  std::uint8_t live = 0;  // bit j: replica j counts. None does: what the volume held is lost, and it takes nothing more
   std::uint8_t first = 0;  // the primary; means nothing when none lives
   // Bit j: what replica j held is gone for good, and the next view leaves it out: nothing that is under way to it takes effect.
   std::uint8_t dead = 0;
