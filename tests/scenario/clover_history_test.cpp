@@ -84,8 +84,10 @@ class CloverUnderFault {
   explicit CloverUnderFault(const Scenario& scenario)
       : scenario_(scenario), world_(world_config(scenario)), rng_(Rng(scenario.seed).fork("scenario")) {
     set_check_context(fmt::format("seed {}", scenario.seed));
-    if (scenario.server_restarts != 0)
+    if (scenario.server_restarts != 0) {
       world_.server = std::make_unique<clover::MetadataServer>(world_.server_config, &journal_);
+      journal_.append(world_.server->state(world_.now));
+    }
     homes_ = world_.server_config.homes;
     life_ = homes_.size();
     world_.server->slots().on_free([this](clover::NodePointer node) { poison(node); });
@@ -191,10 +193,13 @@ class CloverUnderFault {
   }
 
   std::uint64_t restored() const { return restored_before_ + world_.server->counters().restored; }
-  // The one before has answered for the last time when its journal is read; sometimes the journal begins again with all that is known.
+  // The one before has answered for the last time when its journal is read; sometimes the journal begins again with all that is known. Its cursors' lifetime is
+  // another, as a user may set it.
   void restart_server() {
     Rng rng = rng_.fork("server").fork(graves_.size());
-    auto again = std::make_unique<clover::MetadataServer>(world_.server_config, &journal_);
+    auto config = world_.server_config;
+    config.cursor_lifetime = config.cursor_lifetime * static_cast<std::int64_t>(2 + rng.below(3)) / 2;
+    auto again = std::make_unique<clover::MetadataServer>(config, &journal_);
     for (auto& m : world_.members) {
       if (!m->dead) m->channel->disconnect();
     }
