@@ -25,7 +25,8 @@ std::vector<StorePart> parts_on(const Snapshot& snapshot, std::uint64_t least) {
                        .region = {node.id, remote::RegionKey(region.key), region.address},
                        .length = region.length,
                        .first = &region == &its.regions.front(),
-                       .what = ready ? What::kSilent : What::kGone});
+                       .what = ready ? What::kSilent : What::kGone,
+                       .left = node.state == NodeState::kGone && node.has_left});
     }
   }
   return parts;
@@ -197,15 +198,17 @@ StorePlan plan_store(std::span<const StorePart> parts, std::string_view kind) {
   if (!silent.names.empty())
     return {.may_answer_yet = true,
             .refusal = fmt::format("{} {} not answer", silent.text(), silent.one_or_more("does", "do"))};
-  const Names gone(parts, {What::kGone});
+  std::vector<StorePart> lost(parts.begin(), parts.end());
+  std::erase_if(lost, [](const StorePart& part) { return part.left; });
+  const Names gone(lost, {What::kGone});
   if (!gone.names.empty())
     return {.refusal = fmt::format("there is none, and {} {} away, where one may lie; one can be made when {} back, or "
-                                   "ten minutes after {} left",
+                                   "three days after {} lost",
                                    gone.text(), gone.one_or_more("is", "are"), gone.one_or_more("it is", "they are"),
-                                   gone.one_or_more("it", "they"))};
+                                   gone.one_or_more("it was", "they were"))};
   StorePlan plan{.what = StorePlan::What::kMake};
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].first) plan.order.push_back(i);
+    if (parts[i].first && !parts[i].left) plan.order.push_back(i);
   }
   return plan;
 }

@@ -35,6 +35,7 @@ struct StorePart {
   std::uint64_t length = 0;
   bool first = true;  // of its node's: a store that is made would lie there
   What what = What::kNothing;
+  bool left = false;  // of kGone: in good order, so what it held is gone with its process
   // Of kPart:
   std::uint32_t store_id = 0;
   std::uint32_t index = 0;

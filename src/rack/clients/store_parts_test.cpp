@@ -93,6 +93,12 @@ TEST(StoreParts, NoneIsMadeWhileAMemoryNodeIsAwayThatMayHaveOne) {
   EXPECT_EQ(refused.what, Plan::kRefuse);
   EXPECT_TRUE(refused.refusal.starts_with("there is none, and memory1 is away")) << refused.refusal;
   EXPECT_EQ(plan({memory(1, What::kSilent), memory(2, What::kNothing)}).refusal, "memory1 does not answer");
+  // One that has ended in good order has none.
+  StorePart left = memory(1, What::kGone);
+  left.left = true;
+  const StorePlan made = plan({left, memory(2, What::kNothing)});
+  EXPECT_EQ(made.what, Plan::kMake);
+  EXPECT_EQ(made.order, (Order{1}));
 }
 
 TEST(StoreParts, NoneIsMadeWhereSomethingElseIs) {

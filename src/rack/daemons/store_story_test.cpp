@@ -105,7 +105,9 @@ TEST_F(StoreStoryTest, WaitsForMemoryThatIsAwayForAMoment) {
 class BusyDirectory final : public Directory {
  public:
   explicit BusyDirectory(Directory& under) : under_(under) {}
-  Result<Registration> join(const NodeDescription& who, Duration lease) override { return under_.join(who, lease); }
+  Result<Registration> join(const NodeDescription& who, Duration lease, remote::NodeId) override {
+    return under_.join(who, lease);
+  }
   Result<void> publish(LeaseId lease, const NodeDescription& who) override { return under_.publish(lease, who); }
   Result<void> renew(LeaseId lease) override { return under_.renew(lease); }
   Result<void> leave(LeaseId lease) override { return under_.leave(lease); }

@@ -3,8 +3,8 @@
 //
 // Life:       join() -> a node with its number and addresses, and a lease -> publish() what others need to reach it -> renew() before the
 //             lease ends -> leave(). A lease that ends turns its node kGone.
-// Invariant:  a name has at most one live lease; number and addresses stay with the name as long as the directory knows it; revision grows
-//             with every change that a snapshot shows.
+// Invariant:  a name has at most one live lease; number and addresses stay with the name as long as the directory knows it, and with a process that
+//             asks for them after that, if they are free; revision grows with every change that a snapshot shows.
 // Errors:     Result, with what to do. unknown_lease() tells the one that a program handles: join again.
 // Threads:    any.
 // Limits:     kMaxNodes; gone nodes are forgotten after forget_lost_after(), or forget_left_after().
@@ -160,10 +160,11 @@ class Directory {
   static constexpr Duration kForgetAfter = Duration::seconds(600);
   // A client that has said so: there are many, and nobody asks for them again.
   static constexpr Duration kForgetClientAfter = Duration::seconds(10);
-  // A metadata server's store lies in memory that others would take for free, were it forgotten.
+  // A metadata server's store lies in memory that others would take for free, were it forgotten; and a memory node that comes back under another
+  // number is none of those that the store lies on.
   static constexpr Duration kForgetStoreAfter = Duration::seconds(3 * 86'400);
   static constexpr Duration forget_lost_after(NodeKind kind) {
-    return kind == NodeKind::kMetadata ? kForgetStoreAfter : kForgetAfter;
+    return kMemoryKinds.contains(kind) ? kForgetStoreAfter : kForgetAfter;
   }
   static constexpr Duration forget_left_after(NodeKind kind) {
     return kind == NodeKind::kClient ? kForgetClientAfter : forget_lost_after(kind);
@@ -173,8 +174,10 @@ class Directory {
 
   virtual ~Directory() = default;
 
-  // Only name, kind and attributes of the description count yet.
-  virtual Result<Registration> join(const NodeDescription& description, Duration lease) = 0;
+  // Only name, kind and attributes of the description count yet. `wish`: the number of a process that was on the rack before, where its name is not
+  // known any more: granted if nobody has it, unless this directory never gave it, which then is another rack's. 0: none.
+  virtual Result<Registration> join(const NodeDescription& description, Duration lease, remote::NodeId wish) = 0;
+  Result<Registration> join(const NodeDescription& description, Duration lease) { return join(description, lease, {}); }
   // Tells all the rest; the node is ready. May be repeated. Name and kind must stay.
   virtual Result<void> publish(LeaseId lease, const NodeDescription& description) = 0;
   virtual Result<void> renew(LeaseId lease) = 0;

@@ -193,7 +193,8 @@ void DirectoryServer::add_routes(httplib::Server& http) {
               if (!description) return tl::unexpected(description.error());
               // What is out of bounds stays so, without being more than a Duration holds.
               const auto lease_ms = std::clamp<std::int64_t>(in.at("lease_ms").get<std::int64_t>(), 0, 1'000'000'000);
-              auto joined = directory_.join(*description, Duration::milliseconds(lease_ms));
+              const remote::NodeId wish(in.contains("wish") ? number_at<std::uint32_t>(in, "wish") : 0);
+              auto joined = directory_.join(*description, Duration::milliseconds(lease_ms), wish);
               if (!joined) return tl::unexpected(joined.error());
               // Whoever was shut out meanwhile was not among the nodes that were put out.
               if (auto still = directory_.tenants().still(*who); !still) {
@@ -533,8 +534,10 @@ Result<json> DirectoryClient::ask(const std::string& path, const json& question)
   return object_of(post(path, question));
 }
 
-Result<Registration> DirectoryClient::join(const NodeDescription& description, Duration lease) {
-  const auto answer = ask("/v1/join", {{"node", to_json(description)}, {"lease_ms", lease.milliseconds()}});
+Result<Registration> DirectoryClient::join(const NodeDescription& description, Duration lease, remote::NodeId wish) {
+  json question{{"node", to_json(description)}, {"lease_ms", lease.milliseconds()}};
+  if (wish.value != 0) question["wish"] = wish.value;
+  const auto answer = ask("/v1/join", question);
   if (!answer) return tl::unexpected(answer.error());
   if (!answer->contains("node") || !answer->value("lease", json()).is_number_unsigned())
     return fail("malformed answer of the directory");

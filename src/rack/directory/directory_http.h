@@ -83,7 +83,8 @@ class DirectoryClient final : public Directory {
   // `patience`: for how long a directory that does not answer is asked again.
   explicit DirectoryClient(HttpAddress address, Duration patience = Duration::seconds(2));
 
-  Result<Registration> join(const NodeDescription& description, Duration lease) override;
+  using Directory::join;
+  Result<Registration> join(const NodeDescription& description, Duration lease, remote::NodeId wish) override;
   Result<void> publish(LeaseId lease, const NodeDescription& description) override;
   Result<void> renew(LeaseId lease) override;
   Result<void> leave(LeaseId lease) override;

@@ -126,8 +126,8 @@ class VirtualLeases final : public Directory {
       if (lease.left && lease.forgotten <= now_ms_) etcd_.end(id | std::uint64_t{1} << 61);
     }
   }
-  Result<Registration> join(const NodeDescription& description, Duration lease) override {
-    auto joined = inner_.join(description, lease);
+  Result<Registration> join(const NodeDescription& description, Duration lease, remote::NodeId wish) override {
+    auto joined = inner_.join(description, lease, wish);
     if (joined) {
       leases_[joined->lease.value] = {.length = lease.milliseconds(),
                                       .kept = Directory::forget_lost_after(description.kind).milliseconds(),
@@ -377,8 +377,9 @@ TEST_P(DirectoryTest, ANodeThatComesBackKeepsItsNumberAndAddresses) {
 }
 
 TEST_P(DirectoryTest, ForgetsNodesLongGone) {
-  const Registration joined = join("memory1");
-  ASSERT_TRUE(directory().leave(joined.lease));
+  ASSERT_TRUE(directory().join(client("a"), kLease));
+  pass(kLease);
+  EXPECT_EQ(directory().nodes()->nodes.size(), 1u);
   pass(Directory::kForgetAfter);
   EXPECT_TRUE(directory().nodes()->nodes.empty());
 }
@@ -412,6 +413,29 @@ TEST_P(DirectoryTest, ANumberIsNotGivenAgainAtOnce) {
   EXPECT_NE(directory().join(client("b"), kLease)->node.id, first.node.id);
 }
 
+// A process that was stopped, or asleep, for so long: everybody knows it by its number.
+TEST_P(DirectoryTest, WhoWasForgottenGetsItsNumberBackWhereItIsFree) {
+  const Registration first = directory().join(client("a"), kLease).value();
+  const Registration other = directory().join(client("b"), kLease).value();
+  pass(kLease);
+  EXPECT_EQ(directory().nodes()->nodes.size(), 2u);
+  pass(Directory::kForgetAfter + kLease);
+  ASSERT_TRUE(directory().nodes()->nodes.empty());
+  const Registration last = directory().join(client("c"), kLease).value();
+  EXPECT_NE(last.node.id, first.node.id);
+  const Registration again = directory().join(client("a"), kLease, first.node.id).value();
+  EXPECT_EQ(again.node.id, first.node.id);
+  EXPECT_EQ(again.node.ip, first.node.ip);
+  // Not another's, nor one that was never given, which is of another rack.
+  const Registration taken = directory().join(client("d"), kLease, first.node.id).value();
+  const Registration strange = directory().join(client("e"), kLease, remote::NodeId(200 + last.node.id.value)).value();
+  EXPECT_EQ(taken.node.id.value, last.node.id.value + 1);
+  EXPECT_EQ(strange.node.id.value, last.node.id.value + 2);
+  // A name that is known keeps what it has.
+  EXPECT_EQ(directory().leave(taken.lease).has_value(), true);
+  EXPECT_EQ(directory().join(client("d"), kLease, other.node.id)->node.id, taken.node.id);
+}
+
 TEST_P(DirectoryTest, AClientThatComesBackSoonKeepsItsNumberAndIsRemembered) {
   const Registration first = directory().join(client("a"), kLease).value();
   ASSERT_TRUE(directory().leave(first.lease));
@@ -425,13 +449,18 @@ TEST_P(DirectoryTest, AClientThatComesBackSoonKeepsItsNumberAndIsRemembered) {
   EXPECT_EQ(state_of("a"), NodeState::kJoining) << "what was to be forgotten was its life before";
 }
 
-// Its store lies in memory that is there.
-TEST_P(DirectoryTest, RemembersMetadataServersLonger) {
-  const auto joined = directory().join({"metadata", NodeKind::kMetadata, 0, {}, {}}, kLease);
-  ASSERT_TRUE(joined);
+// A store lies in memory that is there, or comes back.
+TEST_P(DirectoryTest, RemembersMetadataServersAndMemoryNodesLonger) {
+  ASSERT_TRUE(directory().join({"metadata", NodeKind::kMetadata, 0, {}, {}}, kLease));
+  ASSERT_TRUE(directory().join({"memory1", NodeKind::kMemory, 0, {}, {}}, kLease));
+  const auto left = directory().join({"memory2", NodeKind::kMemory, 0, {}, {}}, kLease);
+  ASSERT_TRUE(directory().leave(left->lease));
   pass(kLease);
   pass(Directory::kForgetAfter + kLease);
-  EXPECT_EQ(directory().nodes()->nodes.size(), 1);
+  EXPECT_EQ(directory().nodes()->nodes.size(), 3u);
+  EXPECT_EQ(directory().join({"memory2", NodeKind::kMemory, 0, {}, {}}, kLease)->node.id, left->node.id);
+  pass(kLease);
+  EXPECT_EQ(directory().nodes()->nodes.size(), 3u);
   pass(Directory::kForgetStoreAfter);
   EXPECT_TRUE(directory().nodes()->nodes.empty());
 }
@@ -743,9 +772,9 @@ TEST_P(DirectoryServedTest, WhoAsksIsToldByTheTokenThatItShows) {
 class RevokesWhoJoins final : public DirectoryStore {
  public:
   explicit RevokesWhoJoins(DirectoryStore& inner) : inner_(inner) {}
-  Result<Registration> join(const NodeDescription& description, Duration lease) override {
+  Result<Registration> join(const NodeDescription& description, Duration lease, remote::NodeId wish) override {
     EXPECT_TRUE(tenants().revoke("red"));
-    return inner_.join(description, lease);
+    return inner_.join(description, lease, wish);
   }
   Result<void> publish(LeaseId lease, const NodeDescription& d) override { return inner_.publish(lease, d); }
   Result<void> renew(LeaseId lease) override { return inner_.renew(lease); }

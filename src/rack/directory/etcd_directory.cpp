@@ -289,26 +289,34 @@ Result<EtcdDirectory::Known> EtcdDirectory::look(const std::string& name) {
   return known;
 }
 
-// The least number above all that are taken, or, when those are used up, the least that is free.
-Result<remote::NodeId> EtcdDirectory::free_id() {
+// The one that is wished for, or the one after the last given that nobody has.
+Result<EtcdDirectory::Number> EtcdDirectory::free_number(remote::NodeId wish) {
   Json range = everything_under(key("/ids/"));
   range["keys_only"] = true;
-  const auto answer = call("/v3/kv/range", range);
+  const auto answer = call(
+      "/v3/kv/txn", {{"success", {{{"request_range", range}}, {{"request_range", {{"key", encoded(key("/last"))}}}}}}});
   if (!answer) return tl::unexpected(answer.error());
   std::set<std::uint32_t> taken;
-  for (const Json& pair : pairs_of(*answer)) {
+  for (const Json& pair : pairs_of(range_of(*answer, 0))) {
     const std::string name = text(pair, "key");
     taken.insert(static_cast<std::uint32_t>(std::strtoul(name.substr(key("/ids/").size()).c_str(), nullptr, 10)));
   }
-  if (taken.empty()) return remote::NodeId(1);
-  if (*taken.rbegin() < kMaxNodes) return remote::NodeId(static_cast<std::uint16_t>(*taken.rbegin() + 1));
-  for (std::uint32_t id = 1; id <= kMaxNodes; ++id) {
-    if (!taken.contains(id)) return remote::NodeId(static_cast<std::uint16_t>(id));
+  Number number{.last = taken.empty() ? 0 : *taken.rbegin()};  // as long as nobody says
+  for (const Json& pair : pairs_of(range_of(*answer, 1))) {
+    number.last = std::strtoull(text(pair, "value").c_str(), nullptr, 10);
+    number.last_revision = sluice::rack::number(pair, "mod_revision");
+  }
+  number.id = wish;
+  if (wish.value != 0 && wish.value <= std::min<std::uint64_t>(number.last, kMaxNodes) && !taken.contains(wish.value))
+    return number;
+  for (std::size_t i = 0; i < kMaxNodes; ++i) {
+    number.id = remote::NodeId(static_cast<std::uint32_t>(number.last++ % kMaxNodes + 1));
+    if (!taken.contains(number.id.value)) return number;
   }
   return tl::unexpected(no_room_for_nodes());
 }
 
-Result<Registration> EtcdDirectory::join(const NodeDescription& description, Duration lease) {
+Result<Registration> EtcdDirectory::join(const NodeDescription& description, Duration lease, remote::NodeId wish) {
   if (auto sound = check_join(description, lease); !sound) return tl::unexpected(sound.error());
   const auto granted = grant(description.kind, lease);
   if (!granted) return tl::unexpected(granted.error());
@@ -329,22 +337,26 @@ Result<Registration> EtcdDirectory::join(const NodeDescription& description, Dur
     }
     NodeRecord node = known->record.value_or(NodeRecord{});
     Json compare{is_absent(key("/alive/" + name)), is_as_of(key("/nodes/" + name), known->record_revision)};
+    Json then = Json::array();
     if (!known->record) {
-      const auto id = free_id();
-      if (!id) return give_back(id.error());
-      node.id = *id;
-      node.ip = subnet_.ip_of(*id);
+      const auto number = free_number(wish);
+      if (!number) return give_back(number.error());
+      node.id = number->id;
+      node.ip = subnet_.ip_of(node.id);
       node.mac = Subnet::mac_of(node.ip);
-      compare.push_back(is_absent(key(fmt::format("/ids/{}", id->value))));
+      compare.push_back(is_absent(key(fmt::format("/ids/{}", node.id.value))));
+      compare.push_back(is_as_of(key("/last"), number->last_revision));
+      then.push_back(put(key("/last"), std::to_string(number->last), 0));
     }
     node.description = description;
     node.state = NodeState::kJoining;
     node.has_left = false;
     ++node.incarnation;
     const std::uint64_t memory = granted->value | kMemoryBit;
-    const auto done = commit(compare, {put(key("/alive/" + name), std::to_string(granted->value), granted->value),
-                                       put(key("/nodes/" + name), to_json(node).dump(), memory),
-                                       put(key(fmt::format("/ids/{}", node.id.value)), name, memory)});
+    then.push_back(put(key("/alive/" + name), std::to_string(granted->value), granted->value));
+    then.push_back(put(key("/nodes/" + name), to_json(node).dump(), memory));
+    then.push_back(put(key(fmt::format("/ids/{}", node.id.value)), name, memory));
+    const auto done = commit(compare, then);
     if (!done) return give_back(done.error());
     if (*done) return Registration{std::move(node), *granted};
   }
@@ -479,7 +491,7 @@ bool EtcdDirectory::concerns(const Json& event, NodeKinds kinds) {
     return name.starts_with(folder) ? name.substr(folder.size()) : std::string();
   };
   // Numbers do not count: they change with their nodes.
-  if (!name_under("/ids/").empty()) return false;
+  if (!name_under("/ids/").empty() || name == key("/last")) return false;
   const auto is_of_these = [&](const Json& record) {
     const auto node = node_from_json(Json::parse(text(record, "value"), nullptr, false));
     if (!node) return true;

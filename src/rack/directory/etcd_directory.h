@@ -1,6 +1,6 @@
 // The directory in etcd: the rack's state survives the machine of the switch, and several switches' worth of racks share one cluster.
 //
-// Keys:       <prefix>/tenants  the ledger of tenants, without a lease;
+// Keys:       <prefix>/tenants  the ledger of tenants, and <prefix>/last  how many numbers have been given, without a lease;
 //             <prefix>/nodes/NAME  the record; <prefix>/alive/NAME  the lease's number, there while the node lives; <prefix>/ids/N  NAME.
 //             Each node has two leases of etcd's: one of its own length, which alive/ hangs on, and one of forget_lost_after(), which nodes/ and ids/
 //             hang on. Both are renewed together, so a node that says nothing is gone when the first ends, forgotten when the second does. The
@@ -54,7 +54,8 @@ class EtcdDirectory final : public DirectoryStore {
   static Result<std::unique_ptr<EtcdDirectory>> open(EtcdSettings settings, Subnet subnet);
   ~EtcdDirectory() override;
 
-  Result<Registration> join(const NodeDescription& description, Duration lease) override;
+  using Directory::join;
+  Result<Registration> join(const NodeDescription& description, Duration lease, remote::NodeId wish) override;
   Result<void> publish(LeaseId lease, const NodeDescription& description) override;
   Result<void> renew(LeaseId lease) override;
   Result<void> leave(LeaseId lease) override;
@@ -90,7 +91,12 @@ class EtcdDirectory final : public DirectoryStore {
   std::unique_ptr<httplib::ClientImpl> connect(std::size_t address) const;
   Result<void> authenticate();
   Result<Known> look(const std::string& name);
-  Result<remote::NodeId> free_id();
+  struct Number {
+    remote::NodeId id{};
+    std::uint64_t last = 0;           // how many have been given, with this one
+    std::uint64_t last_revision = 0;  // of that before
+  };
+  Result<Number> free_number(remote::NodeId wish);
   Result<LeaseId> grant(NodeKind kind, Duration lease);
   Result<void> grant_one(std::uint64_t etcd_lease, Duration length);
   Result<void> revoke(std::uint64_t etcd_lease);

@@ -209,7 +209,7 @@ void Membership::renew_once() {
     if (afresh && !changed_) description_ = std::move(*afresh);
     return description_;
   }();
-  auto joined = directory_.join(description, config_.lease);
+  auto joined = directory_.join(description, config_.lease, registration_.node.id);
   note_trouble(joined ? "" : joined.error().message);
   if (joined) {
     taken_since_.reset();

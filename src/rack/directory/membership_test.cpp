@@ -23,9 +23,10 @@ NodeDescription at_port(std::uint16_t port) { return {"memory1", NodeKind::kMemo
 // What it is asked to do is done at once, unless it is told to fail or to hold.
 class PlayedDirectory final : public Directory {
  public:
-  Result<Registration> join(const NodeDescription& description, Duration) override {
+  Result<Registration> join(const NodeDescription& description, Duration, remote::NodeId wish) override {
     const std::lock_guard lock(mutex_);
     ++joined;
+    wished_for = wish;
     told_.notify_all();
     if (!owner.empty()) return fail(description.name + " is taken");
     NodeRecord node{.description = description, .state = NodeState::kJoining, .id = remote::NodeId(number)};
@@ -100,6 +101,7 @@ class PlayedDirectory final : public Directory {
 
   std::uint64_t joined = 0;
   std::uint32_t number = 2;  // of who joins
+  remote::NodeId wished_for{};
   int publishing = 0;
   int refuses = 0;
   bool holds = false;
@@ -188,6 +190,7 @@ TEST(Membership, IsToldThatItsAddressMayBeAnothersWhereTheRackHasBegunAnew) {
   const auto membership = Membership::join(directory, at_port(0), config).value();
   directory.begin_anew(2);
   ASSERT_TRUE(directory.wait_until([&] { return directory.joined == 2; })) << "the same address again";
+  EXPECT_EQ(directory.wished_for, remote::NodeId(2)) << "which the directory may have forgotten";
   EXPECT_FALSE(membership->is_misplaced());
   EXPECT_FALSE(superseded.told());
   directory.begin_anew(5);
@@ -248,7 +251,7 @@ TEST(Membership, SaysThatTheTroubleIsOverThoughItsReasonHadChanged) {
 // Lets who watches wait until its watches are cut for the third time, as before that nobody watches: nothing else changes.
 class PatientDirectory final : public Directory {
  public:
-  Result<Registration> join(const NodeDescription& description, Duration) override {
+  Result<Registration> join(const NodeDescription& description, Duration, remote::NodeId) override {
     return Registration{{.description = description}, LeaseId(1)};
   }
   Result<void> publish(LeaseId, const NodeDescription&) override { return {}; }

@@ -211,10 +211,14 @@ Result<void> SqliteDirectory::erase(const std::string& name) {
 // The number after the last one given that nobody has.
 Result<remote::NodeId> SqliteDirectory::next_id() {
   for (std::size_t i = 0; i < kMaxNodes; ++i) {
-    last_id_ = last_id_ % static_cast<std::uint32_t>(kMaxNodes) + 1;
-    if (const remote::NodeId id(last_id_); !ids_.contains(id)) return id;
+    const remote::NodeId id(last_id_++ % static_cast<std::uint32_t>(kMaxNodes) + 1);
+    if (!ids_.contains(id)) return id;
   }
   return tl::unexpected(no_room_for_nodes());
+}
+
+bool SqliteDirectory::may_have(remote::NodeId wish) const {
+  return wish.value != 0 && wish.value <= std::min<std::size_t>(last_id_, kMaxNodes) && !ids_.contains(wish);
 }
 
 SqliteDirectory::Entry* SqliteDirectory::find(LeaseId lease) {
@@ -222,7 +226,7 @@ SqliteDirectory::Entry* SqliteDirectory::find(LeaseId lease) {
   return found == leases_.end() ? nullptr : &entries_.at(found->second);
 }
 
-Result<Registration> SqliteDirectory::join(const NodeDescription& description, Duration lease) {
+Result<Registration> SqliteDirectory::join(const NodeDescription& description, Duration lease, remote::NodeId wish) {
   const std::lock_guard lock(mutex_);
   expire_locked();
   if (auto sound = check_join(description, lease); !sound) return tl::unexpected(sound.error());
@@ -236,7 +240,7 @@ Result<Registration> SqliteDirectory::join(const NodeDescription& description, D
           description.name, (entry.ends - clock_()).milliseconds()));
     }
   } else {
-    auto id = next_id();
+    auto id = may_have(wish) ? Result<remote::NodeId>(wish) : next_id();
     if (!id) return tl::unexpected(id.error());
     entry.node.id = *id;
     entry.node.ip = subnet_.ip_of(*id);

@@ -30,7 +30,8 @@ class SqliteDirectory final : public DirectoryStore {
                                                        const std::string& ledger_file = {});
   ~SqliteDirectory() override;
 
-  Result<Registration> join(const NodeDescription& description, Duration lease) override;
+  using Directory::join;
+  Result<Registration> join(const NodeDescription& description, Duration lease, remote::NodeId wish) override;
   Result<void> publish(LeaseId lease, const NodeDescription& description) override;
   Result<void> renew(LeaseId lease) override;
   Result<void> leave(LeaseId lease) override;
@@ -66,6 +67,7 @@ class SqliteDirectory final : public DirectoryStore {
   Result<void> erase(const std::string& name);
   Result<void> end_lease(Entry entry);
   Result<remote::NodeId> next_id();
+  bool may_have(remote::NodeId wish) const;
   Entry* find(LeaseId lease);
   Result<void> renew_locked(LeaseId lease);
   LeaseId new_lease();
@@ -89,7 +91,8 @@ class SqliteDirectory final : public DirectoryStore {
   std::uint64_t revision_ = 0;
   std::array<std::uint64_t, 4> revisions_{};  // of the last change, by kind of node
   std::uint64_t ledger_revision_ = 0;         // of its last change
-  std::uint32_t last_id_ = 0;
+  std::uint32_t last_id_ =
+      0;  // counted on beyond kMaxNodes, where numbers begin again: how many have been given is seen by it
   bool stopping_ = false;
   std::uint64_t cuts_ = 0;  // how often watches were cut
 };
