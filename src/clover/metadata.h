@@ -126,6 +126,10 @@ class MetadataServer : public remote::MessageService {
   bool lose(Time now, remote::NodeId node);
   // The store lies in this very memory.
   bool knows(const Home& home) const;
+  // Of a node that the store lies on; where that is not known its number.
+  std::string name_of(remote::NodeId node) const;
+  // It lies, or lay, in memory of this node.
+  bool has_part_on(const Home& home) const { return find_home(home) != nullptr; }
   std::vector<WipeTask> wipes(const Home& home) const;
   // Blank memory takes its part again where it has been left out: written to from now on. `blanked` is what wipes() said before it
   // was done: a volume that it did not name, for the view was another then, is let alone until it is blank, too.
@@ -220,6 +224,11 @@ class MetadataServer : public remote::MessageService {
   bool all_have_let_go(Time now) const;
   bool has_let_go(std::uint32_t client) const;
   const Home* home_of(remote::NodeId node) const;
+  // By its name, where that is known: a node that the directory had forgotten has another number, and its number may be another's.
+  const Home* find_home(const Home& home) const;
+  void rename(remote::NodeId from, remote::NodeId to);
+  void name_home(const Home& home);
+  void rename_volumes(const std::vector<Home>& before);
   void take_home(const Home& home);
   void rekey(const Home& home);
   void admit(Time now, const Home& home, std::span<const std::uint32_t> without);

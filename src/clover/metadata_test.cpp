@@ -737,6 +737,39 @@ TEST_F(MetadataReplicasOfThree, ComeBackOnlyWhereTheyWereBlankedThoughTheViewHas
   EXPECT_EQ(server->joining(), 3u);
 }
 
+// A node that the directory had forgotten has another number, and its number may be another's.
+TEST_F(MetadataReplicasOfThree, ComeBackUnderTheirNamesWhateverNumbersTheseHave) {
+  begin_with(2, 64 * 64);
+  for (std::uint32_t i = 0; i < 3; ++i) config.homes[i].name = "memory" + std::to_string(i);
+  server = std::make_unique<MetadataServer>(config, &journal);
+  EXPECT_TRUE(server->lose(now, remote::NodeId(1)));
+  pass();
+  EXPECT_EQ(server->missing(), 2u);
+  blank.name = "memory7";
+  EXPECT_EQ(server->see(now, blank), MetadataServer::Advice::kNothing) << "somebody else has its number";
+  blank.name = "memory1";
+  blank.region.base.node = remote::NodeId(9);
+  EXPECT_EQ(server->see(now, blank), MetadataServer::Advice::kWipe);
+  server->rejoin(now, blank, server->wipes(blank));
+  EXPECT_EQ(server->missing(), 0u);
+  EXPECT_EQ(server->joining(), 2u);
+  EXPECT_EQ(server->name_of(remote::NodeId(9)), "memory1");
+  // And after a restart, from the journal and from the state.
+  const auto state = server->state(now);
+  MetadataServer from_journal(config);
+  for (const auto& record : journal.records) EXPECT_TRUE(from_journal.replay(record));
+  MetadataServer from_state(config);
+  EXPECT_TRUE(from_state.replay(state));
+  for (auto* const other : {&from_journal, &from_state}) {
+    EXPECT_TRUE(other->knows(blank));
+    EXPECT_EQ(other->name_of(remote::NodeId(9)), "memory1");
+    for (std::size_t v = 0; v < 3; ++v) {
+      for (std::size_t j = 0; j < 2; ++j)
+        EXPECT_EQ(other->volumes()[v].replicas[j], server->volumes()[v].replicas[j]) << v << j;
+    }
+  }
+}
+
 TEST_F(MetadataReplicas, UnderAnotherKeyWithTheSameMemoryStayWhatTheyAre) {
   const Home fenced{{{remote::NodeId(1), remote::RegionKey(3), 0x10000}, 64 * 64}, 2};
   const auto view = server->view_number();

@@ -25,6 +25,7 @@ enum class RecordKind : std::uint8_t {
   kState,    // all that the server knew then: what comes before it is not needed any more
   kView,     // u32 number of the view that has begun, since its time had come or all had let go of the one before
   kLost,     // u32 volume
+  kRename,   // u32 node | u32 what it is called now; whoever was called that is called as it was
 };
 
 template <std::unsigned_integral T>

@@ -1,6 +1,7 @@
 // Metadata server: which replicas are in the view, how one is left out and how it comes back.
 #include <algorithm>
 #include <array>
+#include <string>
 
 #include "base/check.h"
 #include "clover/metadata.h"
@@ -161,14 +162,52 @@ const Home* MetadataServer::home_of(remote::NodeId node) const {
   return found == config_.homes.end() ? nullptr : &*found;
 }
 
+std::string MetadataServer::name_of(remote::NodeId node) const {
+  const Home* const home = home_of(node);
+  return home == nullptr || home->name.empty() ? "memory node " + std::to_string(node.value) : home->name;
+}
+
+const Home* MetadataServer::find_home(const Home& home) const {
+  const auto named = std::ranges::find(config_.homes, home.name, &Home::name);
+  if (!home.name.empty() && named != config_.homes.end()) return &*named;
+  const Home* const numbered = home_of(home.region.base.node);
+  const bool is_another = numbered != nullptr && !home.name.empty() && !numbered->name.empty();
+  return is_another ? nullptr : numbered;
+}
+
+// Who has the number now, if any of the store, is not there under it: the two change places.
+void MetadataServer::rename(remote::NodeId from, remote::NodeId to) {
+  const auto change = [=](remote::NodeId& node) {
+    if (node == from || node == to) node = node == from ? to : from;
+  };
+  for (auto& home : config_.homes) change(home.region.base.node);
+  for (auto& volume : config_.volumes) {
+    for (std::size_t j = 0; j < volume.count; ++j) change(volume.replicas[j].node);
+  }
+  for (auto* const nodes : {&leaving_, &dead_, &anew_}) std::ranges::for_each(*nodes, change);
+  for (auto& suspicion : suspicions_) change(suspicion.second);
+  ++view_;
+  ++counters_.views;
+}
+
+// A store of old has no names.
+void MetadataServer::name_home(const Home& home) {
+  for (auto& known : config_.homes) {
+    if (known.region.base.node == home.region.base.node && known.name.empty()) known.name = home.name;
+  }
+}
+
 void MetadataServer::take_home(const Home& home) {
   for (auto& known : config_.homes) {
-    if (known.region.base.node == home.region.base.node) known = home;
+    if (known.region.base.node != home.region.base.node) continue;
+    const std::string name = known.name;  // records do not tell it
+    known = home;
+    if (known.name.empty()) known.name = name;
   }
 }
 
 bool MetadataServer::knows(const Home& home) const {
-  const Home* const known = home_of(home.region.base.node);
+  const Home* const known = find_home(home);
   return known != nullptr && known->life == home.life;
 }
 
@@ -198,8 +237,16 @@ bool MetadataServer::takes_back(const Volume& volume, std::size_t j, const Home&
 MetadataServer::Advice MetadataServer::see(Time now, const Home& home) {
   advance(now);
   const remote::NodeId node = home.region.base.node;
-  const Home* const known = home_of(node);
+  const Home* const known = find_home(home);
   if (known == nullptr) return Advice::kNothing;
+  if (const remote::NodeId before = known->region.base.node; before != node) {
+    std::vector<std::uint8_t> bytes;
+    put_number(bytes, before.value);
+    put_number(bytes, node.value);
+    write_journal(now, RecordKind::kRename, bytes);
+    rename(before, node);
+  }
+  name_home(home);
   std::erase(anew_, node);
   if (known->life != home.life) anew_.push_back(node);
   if (known->life != home.life && (is_leaving(node) || lose(now, node))) {
@@ -432,6 +479,12 @@ bool MetadataServer::replay_replicas(Time now, RecordKind kind, MessageReader& i
       if (!in.ok() || volume >= config_.volumes.size() || replica >= config_.volumes[volume].count) return false;
       count_replica(volume, static_cast<std::uint8_t>(replica));
       return true;
+    }
+    case RecordKind::kRename: {
+      const remote::NodeId from(in.take<std::uint32_t>());
+      const remote::NodeId to(in.take<std::uint32_t>());
+      if (in.ok()) rename(from, to);
+      return in.ok();
     }
     case RecordKind::kLost: {
       const auto volume = in.take<std::uint32_t>();

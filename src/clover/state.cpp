@@ -1,5 +1,6 @@
 // All that the metadata server and its account of slots know, as one record, so that a journal need not go back to the beginning.
 #include <algorithm>
+#include <utility>
 
 #include "clover/metadata.h"
 #include "clover/records.h"
@@ -161,6 +162,18 @@ Bytes MetadataServer::state(Time now) const {
   return out;
 }
 
+// Volumes name nodes as the store began; the homes, in their order, tell what these are called now.
+void MetadataServer::rename_volumes(const std::vector<Home>& before) {
+  for (auto& volume : config_.volumes) {
+    for (std::size_t j = 0; j < volume.count; ++j) {
+      remote::NodeId& node = volume.replicas[j].node;
+      const auto home = std::ranges::find_if(before, [&](const Home& h) { return h.region.base.node == node; });
+      const auto i = static_cast<std::size_t>(home - before.begin());
+      if (home != before.end() && i < config_.homes.size()) node = config_.homes[i].region.base.node;
+    }
+  }
+}
+
 bool MetadataServer::load(MessageReader& in) {
   bool sound = true;
   view_ = in.take<std::uint32_t>();
@@ -176,8 +189,12 @@ bool MetadataServer::load(MessageReader& in) {
       volume.replicas[j].address = in.take64();
     }
   }
+  auto before = std::exchange(config_.homes, {});
   config_.homes.resize(take_count(in, 32, sound));
   for (auto& home : config_.homes) home = clover::take_home(in);
+  for (std::size_t i = 0; i < std::min(before.size(), config_.homes.size()); ++i)
+    config_.homes[i].name = before[i].name;
+  rename_volumes(before);
   leaving_.resize(take_count(in, 4, sound));
   for (auto& node : leaving_) node = remote::NodeId(in.take<std::uint32_t>());
   dead_.clear();

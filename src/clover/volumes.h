@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -28,6 +29,8 @@ struct Home {
   Region region;
   // Which memory: another number when what it held is gone. 0: never.
   std::uint64_t life = 0;
+  // Of the node, which stays when its number does not; empty: nobody has said.
+  std::string name{};
 };
 
 struct Volume {

@@ -37,14 +37,16 @@ json to_json(const clover::Home& home) {
           {"key", home.region.base.key.value},
           {"address", home.region.base.address},
           {"length", home.region.length},
-          {"life", home.life}};
+          {"life", home.life},
+          {"name", home.name}};
 }
 
 clover::Home home_from(const json& in) {
   return {{{remote::NodeId(number_at<std::uint32_t>(in, "node")),
             remote::RegionKey(number_at<std::uint32_t>(in, "key")), number_at<std::uint64_t>(in, "address")},
            number_at<std::uint64_t>(in, "length")},
-          number_at<std::uint64_t>(in, "life")};
+          number_at<std::uint64_t>(in, "life"),
+          in.value("name", "")};  // of old there was none
 }
 
 // Where the memory is that a store lies in.
@@ -61,8 +63,7 @@ Whereabouts find_memory(const clover::MetadataServer& server, const std::vector<
     const auto home = home_of(*node, settings.space);
     if (!home) continue;
     if (server.knows(*home)) return Whereabouts::kThere;
-    others += static_cast<std::size_t>(
-        std::ranges::any_of(homes, [node](const auto& known) { return known.region.base.node == node->id; }));
+    others += static_cast<std::size_t>(server.has_part_on(*home));
   }
   return others == homes.size() ? Whereabouts::kLost : Whereabouts::kAway;
 }
@@ -104,7 +105,8 @@ std::optional<clover::Home> home_of(const NodeRecord& node, std::uint64_t space)
   const auto life = node.description.attributes.find(kLifeAttribute);
   return clover::Home{{{node.id, remote::RegionKey(region.key), region.address},
                        space == 0 ? region.length : std::min(space, region.length)},
-                      life == node.description.attributes.end() ? 0 : std::strtoull(life->second.c_str(), nullptr, 16)};
+                      life == node.description.attributes.end() ? 0 : std::strtoull(life->second.c_str(), nullptr, 16),
+                      node.description.name};
 }
 
 Result<std::unique_ptr<clover::MetadataServer>> StoreStory::build(const MetadataSettings& settings,

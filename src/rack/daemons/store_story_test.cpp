@@ -73,6 +73,25 @@ TEST_F(StoreStoryTest, IsFoundAgainWhereItsMemoryIs) {
 }
 
 // Whoever was in it goes on, and whoever was in another does not.
+// The directory had forgotten it, and given its number to another.
+TEST_F(StoreStoryTest, KnowsItsMemoryByNameWhateverNumberThatHas) {
+  directory_ = SqliteDirectory::open(":memory:", Subnet{}, [] { return Time(); }).value();
+  join("another", "3b");
+  join("memory1", "2a");
+  StoreStory story(path());
+  const auto server = story.recall(settings(), *directory_, kPatience).value();
+  ASSERT_TRUE(server);
+  EXPECT_EQ(server->keys(), 1u);
+  EXPECT_TRUE(story.begin(Time(), *server));
+  const auto another = directory_->nodes()->find("another")->id;
+  const auto memory = directory_->nodes()->find("memory1")->id;
+  EXPECT_EQ(server->volumes()[0].replicas[0].node, another);
+  server->see(Time(), *home_of(*directory_->nodes()->find("another"), 0));
+  server->see(Time(), *home_of(*directory_->nodes()->find("memory1"), 0));
+  EXPECT_EQ(server->volumes()[0].replicas[0].node, memory);
+  EXPECT_EQ(server->lost_volumes(), 0u);
+}
+
 TEST_F(StoreStoryTest, KeepsItsNumberAndANewOneHasAnother) {
   const std::uint32_t before = store_;
   EXPECT_NE(before, 0u);
