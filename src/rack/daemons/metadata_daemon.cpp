@@ -6,6 +6,7 @@
 
 #include "clover/metadata.h"
 #include "rack/daemons/store_claim.h"
+#include "rack/daemons/store_news.h"
 #include "rack/daemons/store_repair.h"
 #include "rack/daemons/store_story.h"
 #include "rack/endpoint/endpoint.h"
@@ -109,7 +110,13 @@ Result<void> run_metadata(const std::string& directory, const MetadataSettings& 
   if (auto begun = story.begin(endpoint.loop().now(), server); !begun) return begun;
   nic::Periodic waking(settings.cursor_lifetime / 8, [&](Time now) { server.awake(now); });
   endpoint.loop().add(waking);
-  nic::Periodic keeping(Duration::seconds(1), [&](Time now) { story.keep(now, server); });
+  StoreNews news;
+  nic::Periodic keeping(Duration::seconds(1), [&](Time now) {
+    story.keep(now, server);
+    const auto line = news.look(now, server);
+    if (line)
+      spdlog::log(line->is_good ? spdlog::level::info : spdlog::level::warn, "{}: {}", settings.name, line->text);
+  });
   endpoint.loop().add(keeping);
   StoreRepair repair(endpoint, server, settings.cursor_lifetime / 8, settings.space);
   rc::CompletionQueue* completions =
