@@ -1,6 +1,7 @@
 // How long frames wait in a port whose kernel takes none: what leaves late comes when nobody reckons with it any more (rc/remote_rc.h, "Flight"), and
 // its sender has sent it again, or given up. So a port drops what it holds when kBound has passed since it could not send, and not all that it held
-// then has left: nothing is held for longer than twice that, however slowly the device takes the rest.
+// then has left: nothing is held for longer than twice that, however slowly the device takes the rest. What the kernel has taken is
+// out of reach: an interface whose device stands still (paused, throttled) has whole queues in it, which leave late.
 #pragma once
 
 #include <cstdint>
