@@ -106,7 +106,7 @@ class ConnectionManager::Machine {
  private:
   // MADs that wait. What is an answer its peer asks for again, so that no flood of questions is to stand before what others wait for.
   static constexpr std::size_t kMaxOutgoing = 65'536;
-  static constexpr std::size_t kMaxAnswers = 512;
+  static constexpr std::size_t kMaxAnswers = 8192;
   // Address, GUID, and communication id or QPN. A GUID and a QPN are easily guessed; only the peer has its address.
   using PeerKey = std::tuple<wire::Gid, std::uint64_t, std::uint32_t>;
   struct Incoming {

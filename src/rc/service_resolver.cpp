@@ -16,7 +16,7 @@ using wire::SidrStatus;
 constexpr Duration kShortestWait = Duration::milliseconds(1);
 // Questions of ours and answers that wait to leave. An answer its peer asks for again.
 constexpr std::size_t kMaxOutgoing = 65'536;
-constexpr std::size_t kMaxAnswers = 512;
+constexpr std::size_t kMaxAnswers = 8192;
 constexpr std::uint16_t kFirstEphemeralPort = 0x8000;
 
 }  // namespace
