@@ -314,20 +314,14 @@ bool PacketPort::flush_some(Time now) {
   reserved_ = 0;
   const bool is_busy = !outgoing_.empty() && !send_some();
   retry_at_ = is_busy ? now + kBusyRetry : Time::never();
-  if (is_busy && patience_.ends(now, counters_.tx_frames, held_frames())) counters_.tx_dropped += forget();
   return !is_busy && !outgoing_.empty();
 }
 
-void PacketPort::discard() { counters_.tx_discarded += forget(); }
-
-// Returns how many frames it held.
-std::size_t PacketPort::forget() {
-  const std::size_t frames = held_frames();
+void PacketPort::discard() {
   reserved_ = 0;
-  retry_at_ = Time::never();
+  counters_.tx_discarded += outgoing_.size() - sent_;
   outgoing_.clear();
   outbox_used_ = sent_ = 0;
-  return frames;
 }
 
 // One call. False: the device is busy, come again. REQUIRES: there is something to send.

@@ -14,7 +14,6 @@
 //             - Short frames arrive padded to 60 bytes by real NICs. A VLAN tag that the kernel took off is put back.
 //             - An interface's MTU must hold IP, UDP, BTH, 4,096 bytes and ICRC (4,200) for path MTU 4096; what does not fit is
 //               dropped and counted.
-// Errors:     what the device does not take in time is dropped: patience.h.
 // Life:       interface down or gone: kDown, counted in resets; looked for again every 100 ms, by name.
 // Threads:    one owner.
 // Source:     packet(7), Documentation/networking/packet_mmap.rst.
@@ -30,7 +29,6 @@
 #include "base/result.h"
 #include "port/port.h"
 #include "ports/descriptor.h"
-#include "ports/patience.h"
 #include "ports/shm_region.h"
 
 namespace sluice::ports {
@@ -71,8 +69,6 @@ class PacketPort final : public port::Port {
   bool take(std::size_t index, port::Frame& frame);
   void look_around(Time now);
   bool send_some();
-  std::size_t held_frames() const { return outgoing_.size() - sent_; }
-  std::size_t forget();
 
   std::string interface_;
   PacketFilter filter_;
@@ -89,7 +85,6 @@ class PacketPort final : public port::Port {
   std::vector<Outgoing> outgoing_;
   std::size_t outbox_used_ = 0;
   std::size_t sent_ = 0;  // of outgoing_
-  Patience patience_;
   std::size_t reserved_ = 0;
   port::PortCounters counters_;
 };

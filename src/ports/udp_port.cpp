@@ -201,7 +201,7 @@ bool UdpPort::send_some(Time now) {
   for (int attempt = 0; attempt < kSendAttempts && !train_.empty(); ++attempt) {
     switch (hub_->socket().send(train_, destination()).status) {
       case UdpSocket::SendStatus::kSent: session_.on_data_sent(now); return !train_.empty();
-      case UdpSocket::SendStatus::kBusy: come_again(now); return false;
+      case UdpSocket::SendStatus::kBusy: retry_at_ = now + kBusyRetry; return false;
       case UdpSocket::SendStatus::kRefused:
         hub_->spread_refusals(now);
         if (!session_.up()) counters_.tx_dropped += forget_train();
@@ -214,29 +214,17 @@ bool UdpPort::send_some(Time now) {
         break;
     }
   }
-  if (!train_.empty()) come_again(now);
+  if (!train_.empty()) retry_at_ = now + kBusyRetry;
   return false;
-}
-
-// After a refusal. REQUIRES: the train is closed.
-void UdpPort::come_again(Time now) {
-  retry_at_ = now + kBusyRetry;
-  if (patience_.ends(now, counters_.tx_frames, held_frames())) counters_.tx_dropped += forget_train();
-}
-
-// REQUIRES: the train is closed.
-std::uint64_t UdpPort::held_frames() const {
-  std::uint64_t frames = 0;
-  for (const auto& datagram : train_.datagrams()) frames += datagram.frames;
-  return frames;
 }
 
 // Returns how many frames it had.
 std::uint64_t UdpPort::forget_train() {
+  std::uint64_t frames = 0;
   reserved_ = 0;
   retry_at_ = Time::never();
   train_.close({});
-  const std::uint64_t frames = held_frames();
+  for (const auto& datagram : train_.datagrams()) frames += datagram.frames;
   train_.sent(train_.datagrams().size());
   return frames;
 }

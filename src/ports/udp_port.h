@@ -7,8 +7,7 @@
 //             they came in, a few for each port. wait_descriptor() is that socket for all of them.
 // Cost:       a system call a flush and a poll, not a frame: docs/performance.md.
 // Limits:     UdpOptions. A frame that no datagram of the path's MTU holds goes alone and is fragmented by IP.
-// Errors:     malformed, stale and overrun datagrams are counted; ECONNREFUSED means a lost peer. What the kernel does not take in time is
-//             dropped: patience.h.
+// Errors:     malformed, stale and overrun datagrams are counted; ECONNREFUSED means a lost peer.
 // Threads:    one owner for a listener and all its ports; they may be destroyed in any order.
 #pragma once
 
@@ -24,7 +23,6 @@
 #include "base/result.h"
 #include "port/listener.h"
 #include "port/port.h"
-#include "ports/patience.h"
 #include "ports/udp_container.h"
 #include "ports/udp_session.h"
 #include "ports/udp_socket.h"
@@ -132,8 +130,6 @@ class UdpPort final : public port::Port {
   void on_time(Time now);
   void send_control(Time now);
   bool send_some(Time now);
-  void come_again(Time now);
-  std::uint64_t held_frames() const;
   std::uint64_t forget_train();
   const SocketAddress* destination() const { return role_ == UdpSession::Role::kCaller ? nullptr : &peer_; }
 
@@ -145,7 +141,6 @@ class UdpPort final : public port::Port {
   SocketAddress peer_;
   UdpSession session_;
   ContainerTrain train_;
-  Patience patience_;
   std::deque<UdpHub::Inbound> inbound_;  // the front one is being read
   std::size_t offset_ = 0;               // in the front one: where its next datagram begins
   ContainerReader reader_;

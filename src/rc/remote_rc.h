@@ -7,9 +7,9 @@
 // Flight:     an operation's not_after holds for each of its packets, and with a bound of our own, no packet of a WRITE or an atomic leaves later
 //             than that after submit(), however long the port was full, the queue long or the program stopped: the queue pair breaks instead.
 //             (What was packed in time, and has not left when the program goes on after a stop, is discarded by its loop: nic/poll_loop.h,
-//             "Stopped"; what a device has not taken, by its port: ports/patience.h. Up to 0.1 s may pass unnoticed.) With what a packet may
-//             take on its way, this is what makes the stores' `flight` true: what was submitted longer ago has been executed, or never will
-//             be. A READ may be late. What expires in line ends as kUnreachable, and all that stands behind it: nothing passes it.
+//             "Stopped". Up to 0.1 s may pass unnoticed.) With what a packet may take on its way, this is what makes the stores' `flight` true:
+//             what was submitted longer ago has been executed, or never will be. A READ may be late. What expires in line ends as kUnreachable,
+//             and all that stands behind it: nothing passes it.
 // Limits:     up to `depth` operations a node in the send queue; what is submitted beyond waits in line, without limit.
 // Threads:    the adapter's owner.
 #pragma once

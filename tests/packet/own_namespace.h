@@ -15,11 +15,6 @@ namespace sluice::packet_tests {
 
 inline void run(const std::string& command) { ASSERT_EQ(std::system(command.c_str()), 0) << command; }
 
-// From now on the device sends as good as nothing. False: the kernel has no queue that does so.
-inline bool stand_still(const std::string& interface) {
-  return std::system(("tc qdisc add dev " + interface + " root tbf rate 8bit burst 10kb limit 1g").c_str()) == 0;
-}
-
 inline bool write_file(const char* path, const std::string& text) {
   const int fd = open(path, O_WRONLY | O_CLOEXEC);
   const bool done = fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());

@@ -132,21 +132,6 @@ TEST_F(PacketPortTest, ForgetsWhatIsDiscarded) {
   EXPECT_EQ(near_->counters().tx_discarded, discarded);
 }
 
-TEST_F(PacketPortTest, DropsWhatADeviceThatStandsStillHasNotTakenInTime) {
-  if (!packet_tests::stand_still("near")) GTEST_SKIP() << "no tbf here (package iproute2, kernel module sch_tbf)";
-  const Time start = now();
-  while (send(*near_, roce_frame(1000, 1))) near_->flush(start);
-  EXPECT_EQ(near_->counters().tx_dropped, 0u);
-  near_->flush(start + Duration::milliseconds(49));
-  EXPECT_FALSE(send(*near_, roce_frame(1000, 1))) << "it waits";
-  near_->flush(start + Duration::milliseconds(50));
-  EXPECT_GT(near_->counters().tx_dropped, 200u);
-  EXPECT_EQ(near_->next_deadline(), Time::never());
-  EXPECT_TRUE(send(*near_, roce_frame(1000, 2)));
-  near_->discard();
-  EXPECT_EQ(near_->counters().tx_discarded, 1u) << "all others are gone";
-}
-
 TEST_F(PacketPortTest, GoesRoundItsRingManyTimes) {
   constexpr int kFrames = 10'000;  // five laps
   std::uint64_t wrong = 0;

@@ -104,28 +104,6 @@ TEST_F(UdpPortTest, LosesNothingOnTheWayToOneBecauseAnotherIsGone) {
   EXPECT_EQ(arrived, sent);
 }
 
-TEST_F(UdpPortTest, DropsWhatADeviceThatStandsStillHasNotTakenInTime) {
-  run("ip neigh add 10.9.9.9 lladdr 02:00:00:00:00:09 dev near");
-  const auto listener = UdpListener::listen({"10.9.9.1", 0}).value();
-  const auto far = PacketPort::open("far", PacketFilter::kAll).value();
-  ASSERT_TRUE(send(*far, hello_from_nowhere(listener->port_number())));
-  far->flush(now());
-  std::unique_ptr<Port> peer;
-  ASSERT_TRUE(until([&] { return (peer = listener->accept(now())) != nullptr; }));
-  if (!packet_tests::stand_still("near")) GTEST_SKIP() << "no tbf here (package iproute2, kernel module sch_tbf)";
-  const std::vector<std::uint8_t> frame(1000, 1);
-  const Time start = now();
-  while (send(*peer, frame)) peer->flush(start);
-  EXPECT_EQ(peer->counters().tx_dropped, 0u);
-  peer->flush(start + Duration::milliseconds(49));
-  EXPECT_FALSE(send(*peer, frame)) << "it waits";
-  peer->flush(start + Duration::milliseconds(50));
-  EXPECT_GT(peer->counters().tx_dropped, 200u);
-  EXPECT_TRUE(send(*peer, frame));
-  peer->discard();
-  EXPECT_EQ(peer->counters().tx_discarded, 1u) << "all others are gone";
-}
-
 TEST_F(UdpPortTest, CallsFromTheAddressThatItsMachineHasNow) {
   const auto source = [](const std::string& address) {
     run("ip addr add " + address + "/24 dev near && ip route replace table local local 10.8.8.1 dev lo src " + address);
