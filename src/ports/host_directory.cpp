@@ -62,7 +62,7 @@ bool is_shared(const std::filesystem::directory_entry& entry) {
   if (name == "nic.sock") return entry.is_socket(ignored);
   if (!std::filesystem::is_regular_file(entry.symlink_status(ignored))) return false;
   const std::uintmax_t size = entry.file_size(ignored);
-  if (name == "address") return size < 64;
+  if (name == "address") return size < 512;
   if (name.starts_with("service-")) return size <= 1;
   return size == 0 && (name == "users" || name.starts_with("place-"));
 }
