@@ -1554,6 +1554,50 @@ TEST(Fusee, WhatNeverBecameLiveIsFoundThoughItIsLookedForTooSoon) {
   EXPECT_EQ(w.index().tentative, 0u);
 }
 
+// For a time no CAS gets through.
+class SwaplessMemory final : public remote::RemoteMemory {
+ public:
+  explicit SwaplessMemory(remote::LocalMemory& memory) : RemoteMemory(memory.scheduler()), memory_(memory) {}
+  remote::Capabilities capabilities() const override { return memory_.capabilities(); }
+  void submit(remote::Operation& operation) override {
+    if (refuses && operation.kind == remote::OpKind::kCompareAndSwap)
+      return complete(operation, remote::Status::kUnreachable);
+    memory_.submit(operation);
+  }
+  bool refuses = false;
+
+ private:
+  remote::LocalMemory& memory_;
+};
+
+TEST(Fusee, AnAuditIsNotThroughBeforeWhatNeverBecameLiveIsGone) {
+  World w({});
+  remote::LocalMemory memory(w.scheduler, w.fabric);
+  SwaplessMemory swapless(memory);
+  auto config = w.config_.client;
+  config.timeout = Duration::microseconds(500);
+  Client client(swapless, w.memory, config, Rng(1));
+  ASSERT_EQ(w.wait_for(client.join()), Outcome::kOk);
+  ASSERT_EQ(w.wait_for(client.put(5, value_of(5))), Outcome::kOk);
+  for (std::uint32_t partition = 0; partition < w.map.partitions(); ++partition) {
+    for (std::uint64_t at = 0; at < w.map.table_bytes(); at += 8) {
+      const Place slot = w.map.slots({}, partition) + at;
+      const Word word{w.word(slot, 0)};
+      for (std::uint32_t i = 0; word.raw != 0 && i < w.config_.geometry.replicas; ++i)
+        w.set_word(slot, i, word.with(State::kTentative).raw);
+    }
+  }
+  ASSERT_EQ(w.index().tentative, 1u);
+  w.run_for(config.hold + config.flight);
+  swapless.refuses = true;
+  EXPECT_EQ(w.wait_for(client.audit()), Outcome::kUnavailable);
+  EXPECT_EQ(w.index().tentative, 1u);
+  swapless.refuses = false;
+  w.run_for(Duration::microseconds(100));
+  EXPECT_EQ(w.wait_for(client.audit()), Outcome::kOk);
+  EXPECT_EQ(w.index().tentative, 0u);
+}
+
 // A round of an audit that had no time for its end goes on with the next one; but not when that is long after.
 TEST(Fusee, WhatAnAuditSawLongAgoSaysNothingOfTheRoomThatThereIsNow) {
   std::uint64_t refused = 0;

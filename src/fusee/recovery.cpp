@@ -178,14 +178,19 @@ Task<bool> Client::examine_one(Block& block, const InBlock& found, std::uint32_t
   const bool same = item.sequence == (found.taken_over ? 0 : object.sequence) && item.use == Block::Use::kPlaced;
   if (!known || !same) co_return true;
   item.sequence = object.sequence;
-  item.since = c_.now();
   if (stands.word.raw == 0) {
     ++c_.counters.reclaimed;
     space_.free_later(block, found.index);
-  } else if (stands.word.tentative()) {  // whoever put it there has given up
-    const bool gone = co_await withdraw(stands, deadline);
-    all_known = all_known && gone;
+    co_return true;
   }
+  if (!stands.word.tentative()) {
+    item.since = c_.now();
+    co_return true;
+  }
+  // Whoever put it there has given up. Until it is gone it is looked at each time.
+  const bool gone = co_await withdraw(stands, deadline);
+  all_known = all_known && gone;
+  if (gone && item.sequence == object.sequence && item.use == Block::Use::kPlaced) item.since = c_.now();
   co_return true;
 }
 
