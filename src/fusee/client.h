@@ -160,6 +160,7 @@ class Client : private Retirement {
   void settle_tentative();
   bool expired(Mutation& op, Word rival);
   remote::Task<Space::Given> take_now(const Mutation& op, Space::Purpose purpose, Piece& piece);
+  remote::Task<Space::Given> take_larger(const Mutation& op, Space::Purpose purpose, Piece& piece);
   remote::Task<bool> take(Mutation& op, Space::Purpose purpose, Piece& piece);
   // Writes the object to all replicas; and reads the slot, if there is one. False: not all.
   remote::Task<bool> write_object(Mutation& op, const Piece& piece, const Log& log, std::optional<Place> slot,

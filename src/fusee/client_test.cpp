@@ -1554,6 +1554,30 @@ TEST(Fusee, WhatNeverBecameLiveIsFoundThoughItIsLookedForTooSoon) {
   EXPECT_EQ(w.index().tentative, 0u);
 }
 
+// There is room of their own size in what others have left.
+TEST(Fusee, ShortValuesLeaveLongPlacesAloneWhileThereAreOthers) {
+  WorldConfig config;
+  config.node_memory = 256u << 10;
+  config.geometry.value_bytes = 400;
+  World w(config);
+  auto& a = w.add_client();
+  for (Key i = 0; i < 15; ++i) {
+    auto& b = w.add_client();
+    ASSERT_EQ(w.wait_for(b->put(5000 + i, value_of(i))), Outcome::kOk);
+    ASSERT_EQ(w.wait_for(b->leave()), Outcome::kOk);
+    b.dead = true;
+  }
+  Key key = 0;
+  for (; a->blocks().size() + 15 < std::size_t{3} * w.map.free_blocks(); ++key)
+    ASSERT_EQ(w.wait_for(a->put(key, value_of(key, 400))), Outcome::kOk) << key;
+  ASSERT_EQ(a->counters().recovered, 0u);
+  ASSERT_GT(key, 100u);
+  for (Key k = 0; k < key / 2; ++k) ASSERT_EQ(w.wait_for(a->put(k, value_of(k))), Outcome::kOk) << k;
+  for (Key k = 0; k < key / 2; ++k) ASSERT_EQ(w.wait_for(a->put(9000 + k, value_of(k, 400))), Outcome::kOk) << k;
+  for (Key k = 0; k < key / 2; ++k) EXPECT_EQ(read(w, *a.client, k), value_of(k)) << k;
+  EXPECT_EQ(w.index().lacking, 0u);
+}
+
 // For a time no CAS gets through.
 class SwaplessMemory final : public remote::RemoteMemory {
  public:

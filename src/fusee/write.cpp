@@ -110,12 +110,15 @@ Task<bool> Client::audit_for(const Mutation& op) {
   co_return c_.now() < op.deadline;
 }
 
-// Of what there is. A larger place than it needs is better than none.
+// Of what there is. Tombstones are small, and soon gone: a larger place will do.
 Task<Space::Given> Client::take_now(const Mutation& op, Space::Purpose purpose, Piece& piece) {
-  const std::uint32_t units = units_for(op.value.size());
-  Space::Given given = co_await space_.take(units, purpose, op.deadline, piece);
-  if (given == Space::Given::kNoSpace) given = co_await space_.take_any(units, purpose, op.deadline, piece);
+  Space::Given given = co_await space_.take(units_for(op.value.size()), purpose, op.deadline, piece);
+  if (given == Space::Given::kNoSpace && op.how == How::kErase) given = co_await take_larger(op, purpose, piece);
   co_return given;
+}
+
+Task<Space::Given> Client::take_larger(const Mutation& op, Space::Purpose purpose, Piece& piece) {
+  co_return co_await space_.take_any(units_for(op.value.size()), purpose, op.deadline, piece);
 }
 
 Task<bool> Client::take(Mutation& op, Space::Purpose purpose, Piece& piece) {
@@ -130,12 +133,17 @@ Task<bool> Client::take(Mutation& op, Space::Purpose purpose, Piece& piece) {
   for (bool audited = true; given == Space::Given::kNoSpace && audited;) {
     audited = co_await audit_for(op);
     if (audited) given = co_await take_now(op, first, piece);
+    // Larger places are for larger values, while there may be others. An audit that was not through has had half of the time.
+    const bool all_seen = !audited || audit_outcome_ != Outcome::kOk;
+    if (given == Space::Given::kNoSpace && all_seen && c_.now() < op.deadline)
+      given = co_await take_larger(op, first, piece);
   }
   if (last && given == Space::Given::kNoSpace) given = co_await take_now(op, purpose, piece);
   while (last && given == Space::Given::kNoSpace) {
     const bool taken = co_await take_over_kept(op.deadline);
     if (!taken) break;
     given = co_await take_now(op, first, piece);
+    if (given == Space::Given::kNoSpace) given = co_await take_larger(op, first, piece);
   }
   if (given != Space::Given::kOk)
     op.outcome = given == Space::Given::kNoSpace ? Outcome::kNoSpace : Outcome::kUnavailable;
