@@ -195,8 +195,13 @@ class Client : private Retirement {
   remote::Task<Outcome> recover_once(std::uint32_t dead, Time deadline);
   remote::Task<Outcome> take_over(Place owner, Place block, std::uint32_t dead, Time deadline);
   remote::Task<Outcome> take_over_blocks(std::uint32_t owned_by, Time deadline);
-  // One of the last blocks of the partitions, whose owner has left. False: there is none.
-  remote::Task<bool> take_over_kept(Time deadline);
+  // One of the last blocks of the partitions, whose owner has left, with room for so large objects. False: there is none.
+  remote::Task<bool> take_over_kept(std::uint32_t units, Time deadline);
+  remote::Task<bool> take_one_kept(std::uint32_t units, Time deadline);
+  // Is something free in a block, as far as marks say, and those of its objects that are looked up? False as well: it could not be found out.
+  remote::Task<bool> has_room(Place at, std::uint32_t units, Time deadline);
+  // True as well: it could not be found out.
+  remote::Task<bool> is_referred(Key key, Place object, Time deadline);
   remote::Task<bool> read_owners(std::uint32_t partition, std::uint32_t first, std::uint32_t count, MutableBytes into,
                                  Time deadline);
   bool strays(Owner owner, Place block) const;
@@ -218,6 +223,7 @@ class Client : private Retirement {
   std::set<std::size_t> unseen_;
   bool looking_ = false;
   bool auditing_ = false;
+  bool taking_kept_ = false;
   Outcome audit_outcome_ = Outcome::kOk;  // of the last one
   std::optional<Time> audited_;
   // When an operation gave up last whose entry may stand there, and never become live. None: an audit has looked at all of them since.

@@ -1760,6 +1760,68 @@ class ReadOnlyMemory final : public remote::RemoteMemory {
   remote::LocalMemory& memory_;
 };
 
+Task<void> count_erase(Client& client, Key key, std::uint64_t& ok, std::uint64_t& ended) {
+  ok += co_await client.erase(key) == Outcome::kOk;
+  ++ended;
+}
+
+// The store is full, its writer lives, and of the last blocks of the partitions each was claimed by somebody who erased one key and left; one of them also
+// replaced others until its block was full.
+Key fill_and_leave_kept(World& w, std::size_t bytes, std::uint32_t full) {
+  auto& a = w.add_client();
+  Key key = 0;
+  while (w.wait_for(a->put(key, value_of(key, bytes))) == Outcome::kOk) ++key;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    auto& b = w.add_client();
+    EXPECT_EQ(w.wait_for(b->erase(i)), Outcome::kOk);
+    const std::uint32_t places = b->blocks()[0]->shape.objects;
+    for (Key k = 1; i == full && k < places; ++k) EXPECT_EQ(w.wait_for(b->put(10 + k, value_of(k))), Outcome::kOk) << k;
+    EXPECT_EQ(b->blocks().size(), 1u);
+  }
+  for (std::uint32_t i = 1; i <= 3; ++i) {
+    EXPECT_EQ(w.wait_for(w.members[i]->client->leave()), Outcome::kOk);
+    w.members[i]->dead = true;
+  }
+  EXPECT_EQ(w.left_behind(), 3u);
+  return key;
+}
+
+TEST(Fusee, WhoFindsNoRoomTakesNoLastBlockThatIsOfNoUseToIt) {
+  WorldConfig config;
+  config.node_memory = 256u << 10;
+  config.geometry.value_bytes = 400;
+  World w(config);
+  fill_and_leave_kept(w, 400, 3);
+  // All are of short places.
+  auto& b = w.add_client();
+  EXPECT_EQ(w.wait_for(b->put(20, value_of(9, 400))), Outcome::kNoSpace);
+  EXPECT_EQ(b->blocks().size(), 0u);
+  auto& c = w.add_client();
+  for (Key key = 30; key < 33; ++key) EXPECT_EQ(w.wait_for(c->erase(key)), Outcome::kOk) << key;
+  EXPECT_EQ(c->blocks().size(), 1u);
+}
+
+TEST(Fusee, WhoTakesALastBlockTakesOneWithRoom) {
+  for (std::uint32_t full = 0; full < 3; ++full) {
+    WorldConfig config;
+    config.node_memory = 256u << 10;
+    World w(config);
+    const Key keys = fill_and_leave_kept(w, 8, full);
+    ASSERT_GT(keys, 1000u);
+    // Several at once need no more than one does; and there is one for another.
+    for (Key first : {400u, 500u}) {
+      auto& b = w.add_client();
+      std::uint64_t ok = 0;
+      std::uint64_t ended = 0;
+      for (Key key = first; key < first + 4; ++key) w.scheduler.spawn(count_erase(*b.client, key, ok, ended));
+      w.run_until([&] { return ended == 4; });
+      EXPECT_EQ(ok, 4u) << full;
+      EXPECT_EQ(b->blocks().size(), 1u) << full;
+    }
+    EXPECT_EQ(w.left_behind(), 1u) << full;
+  }
+}
+
 // One long READ is lost.
 class OneReadLess final : public remote::RemoteMemory {
  public:

@@ -16,6 +16,7 @@ namespace {
 constexpr std::uint32_t kOwnersAtOnce = 64;  // read
 constexpr std::size_t kShares = 4;           // into so many goes what was left behind, and an audit takes one
 constexpr std::size_t kExaminedAtOnce = 32;  // objects: each takes some round trips, one after another
+constexpr std::size_t kMostLookedUp = 64;    // objects of a block, before it is taken over for the room that it has
 }  // namespace
 
 Task<bool> Client::read_choices(const Choices& choices, std::uint32_t first, std::uint32_t last, MutableBytes into,
@@ -367,16 +368,79 @@ Task<Outcome> Client::take_over_blocks(std::uint32_t owned_by, Time deadline) {
   co_return outcome;
 }
 
-Task<bool> Client::take_over_kept(Time deadline) {
-  for (std::uint32_t partition = 0; partition < c_.map.partitions(); ++partition) {
+Task<bool> Client::take_over_kept(std::uint32_t units, Time deadline) {
+  // Who comes meanwhile looks first at what that brings.
+  if (taking_kept_) {
+    while (taking_kept_ && c_.now() < deadline) co_await c_.wait_for_another(c_.config.backoff_most);
+    co_return c_.now() < deadline;
+  }
+  taking_kept_ = true;
+  const bool taken = co_await take_one_kept(units, deadline);
+  taking_kept_ = false;
+  co_return taken;
+}
+
+// Of those that serve, those with the smallest places come first. One without room is of no use here, and would be of none to others.
+Task<bool> Client::take_one_kept(std::uint32_t units, Time deadline) {
+  struct Kept {
+    Place owner;
+    Place block;
+    std::uint32_t units;
+  };
+  std::vector<Kept> found;
+  const std::uint32_t partitions = c_.map.partitions();
+  for (std::uint32_t turn = 0; turn < partitions; ++turn) {
+    const std::uint32_t partition = (space_.first_partition() + turn) % partitions;
     for (std::uint32_t i = c_.map.free_blocks(); i < c_.map.blocks(); ++i) {
-      const Place block = c_.map.block(partition, i);
-      if (space_.owns(block)) continue;
-      co_await take_over(c_.map.owner(partition, i), block, kNobody, deadline);
-      if (space_.owns(block)) co_return true;
+      const Kept kept{c_.map.owner(partition, i), c_.map.block(partition, i), 0};
+      if (space_.owns(kept.block)) continue;
+      std::array<std::uint8_t, 8> bytes;
+      std::array<Operation, 1> read = {remote::read_operation(c_.map.at(kept.owner, 0), bytes)};
+      const bool got = co_await c_.read_all(read, deadline);
+      const Owner owner{load_le<std::uint64_t>(bytes.data())};
+      if (!got || owner.raw == 0 || (owner.client() != kNobody && !strays(owner, kept.block))) continue;
+      if (owner.units() >= class_of(units)) found.push_back({kept.owner, kept.block, owner.units()});
     }
   }
+  std::ranges::stable_sort(found, {}, &Kept::units);
+  for (const Kept& kept : found) {
+    const bool room = co_await has_room(kept.block, kept.units, deadline);
+    if (room) co_await take_over(kept.owner, kept.block, kNobody, deadline);
+    if (space_.owns(kept.block)) co_return true;
+  }
   co_return false;
+}
+
+Task<bool> Client::has_room(Place at, std::uint32_t units, Time deadline) {
+  const BlockShape shape = shape_of(c_.geometry.block_bytes, units);
+  std::vector<std::uint8_t> bytes(shape.first + std::size_t{shape.objects} * shape.units * kUnit);
+  std::array<Operation, 1> read = {remote::read_operation(c_.map.at(at, 0), bytes)};
+  const bool got = co_await c_.read_all(read, deadline);
+  if (!got) co_return false;
+  struct Written {
+    Key key;
+    Place object;
+  };
+  std::vector<Written> written;
+  for (std::uint32_t i = 0; i < shape.objects; ++i) {
+    const std::size_t offset = shape.first + std::size_t{i} * shape.units * kUnit;
+    Object object;
+    const bool parsed =
+        parse_object(ByteView(bytes).subspan(offset, std::size_t{shape.units} * kUnit), at + offset, object);
+    if (!parsed || load_le<std::uint64_t>(bytes.data() + std::size_t{8} * i) == object.sequence) co_return true;
+    written.push_back({object.key, at + offset});
+  }
+  std::ranges::rotate(written, written.begin() + static_cast<std::ptrdiff_t>(c_.rng.below(written.size())));
+  AtOnce all(c_.scheduler, std::min(written.size(), kMostLookedUp), kExaminedAtOnce,
+             [&](std::size_t i) { return is_referred(written[i].key, written[i].object, deadline); });
+  const bool full = co_await all;
+  co_return !full;
+}
+
+Task<bool> Client::is_referred(Key key, Place object, Time deadline) {
+  Entry stands;
+  const bool known = co_await find_reference(key, object, deadline, stands);
+  co_return !known || stands.word.raw != 0;
 }
 
 // ------------------------------------------------------------------------------------------------------------- leaving

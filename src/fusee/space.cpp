@@ -214,7 +214,7 @@ Task<Space::Given> Space::claim(std::uint32_t units, std::uint32_t end, Time dea
   const std::uint32_t partitions = c_.map.partitions();
   if (hints_.empty()) {
     hints_.resize(partitions);
-    turn_ = ((c_.client - 1) / partitions + 1) % partitions;  // see Client::take_number
+    turn_ = first_partition();
   }
   Given worst = Given::kNoSpace;
   for (std::uint32_t i = 0; i < partitions; ++i) {

@@ -78,6 +78,11 @@ class Space {
   Block* adopt_used(Place at, std::uint32_t units);
   void free_later(Block& block, std::uint32_t index);
   bool owns(Place block) const;
+  // Where this client looks first, so that not all look in the same. REQUIRES: joined.
+  std::uint32_t first_partition() const {
+    const std::uint32_t partitions = c_.map.partitions();
+    return ((c_.client - 1) / partitions + 1) % partitions;  // see Client::take_number
+  }
   // Is this what the client itself has put, or tries to put, into the owner word of a block that was nobody's?
   bool claims_fresh(Owner owner) const;
   std::uint64_t next_claim() { return ++claims_; }

@@ -140,7 +140,7 @@ Task<bool> Client::take(Mutation& op, Space::Purpose purpose, Piece& piece) {
   }
   if (last && given == Space::Given::kNoSpace) given = co_await take_now(op, purpose, piece);
   while (last && given == Space::Given::kNoSpace) {
-    const bool taken = co_await take_over_kept(op.deadline);
+    const bool taken = co_await take_over_kept(units_for(op.value.size()), op.deadline);
     if (!taken) break;
     given = co_await take_now(op, first, piece);
     if (given == Space::Given::kNoSpace) given = co_await take_larger(op, first, piece);
