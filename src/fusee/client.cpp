@@ -32,8 +32,6 @@ MutableBytes superblock_of(std::vector<std::uint8_t>& superblocks, std::size_t n
   return MutableBytes(superblocks).subspan(node * kSuperblockRead, kSuperblockRead);
 }
 
-constexpr remote::RemoteAddress kNowhere{remote::NodeId(~std::uint32_t{0}), {}, 0};
-
 // kOk: nobody else makes a store there.
 Task<Outcome> claim_memory(remote::RemoteMemory& memory, std::span<const MemoryNode> nodes, Maker maker) {
   const Time give_up = memory.scheduler().now() + kMaking;

@@ -821,6 +821,77 @@ TEST(Fusee, WhoJoinsBelievesNoMemoryThatHasNotAnswered) {
   }
 }
 
+// One has left, and the one beside it, which cannot leave any more, is out of reach, or was started anew.
+TEST(Fusee, WhoJoinsDoesWithoutAMemoryNodeThatCannotLeave) {
+  for (const bool comes_back : {false, true}) {
+    WorldConfig config;
+    config.nodes = 5;
+    config.geometry.index_replicas = 2;
+    config.client.return_after = {};
+    World w(config);
+    auto& a = w.add_client();
+    put_some(w, *a.client, 1);
+    w.kill_node(1);
+    while (a->view() == 0) {
+      static_cast<void>(w.wait_for(a->put(1000, value_of(1))));
+      w.run_for(Duration::microseconds(100));
+    }
+    remote::LocalMemory memory(w.scheduler, w.fabric);
+    w.kill_node(2);
+    if (comes_back) {
+      w.restart_node(2);
+      memory.cut(w.memory[2].heap.node);
+    }
+    Client b(memory, w.memory, config.client, Rng(7));
+    ASSERT_EQ(w.wait_for(b.join()), Outcome::kOk) << comes_back;
+    std::map<Outcome, std::uint64_t> gets;
+    std::map<Outcome, std::uint64_t> puts;
+    Bytes into(8);
+    for (Key key = 0; key < kSomeKeys; ++key) {
+      ++gets[w.wait_for(b.get(key, into)).outcome];
+      ++puts[w.wait_for(b.put(key, value_of(key)))];
+    }
+    EXPECT_GT(gets[Outcome::kOk], 0u) << comes_back;
+    EXPECT_GT(puts[Outcome::kOk], 0u) << comes_back;
+    EXPECT_EQ(gets[Outcome::kNotFound], 0u) << comes_back;
+    if (!comes_back) continue;
+    // Blank memory is believed no more than silent memory.
+    memory.mend(w.memory[2].heap.node);
+    for (int i = 0; i < 3; ++i) {
+      for (Key key = 0; key < kSomeKeys; ++key) ++gets[w.wait_for(b.get(key, into)).outcome];
+      w.run_for(config.client.suspect_after);
+    }
+    EXPECT_EQ(gets[Outcome::kNotFound], 0u);
+  }
+}
+
+// The same, and it was only out of reach.
+TEST(Fusee, WhatCannotLeaveIsUsedAgainOnceWhoJoinedReachesIt) {
+  WorldConfig config;
+  config.nodes = 5;
+  config.geometry.index_replicas = 2;
+  config.client.return_after = {};
+  World w(config);
+  auto& a = w.add_client();
+  put_some(w, *a.client, 1);
+  w.kill_node(1);
+  while (a->view() == 0) {
+    static_cast<void>(w.wait_for(a->put(1000, value_of(1))));
+    w.run_for(Duration::microseconds(100));
+  }
+  remote::LocalMemory memory(w.scheduler, w.fabric);
+  memory.cut(w.memory[2].heap.node);
+  Client b(memory, w.memory, config.client, Rng(7));
+  ASSERT_EQ(w.wait_for(b.join()), Outcome::kOk);
+  memory.mend(w.memory[2].heap.node);
+  w.run_for(config.client.hold);
+  Bytes into(8);
+  static_cast<void>(w.wait_for(b.get(0, into)));
+  w.run_for(config.client.hold);
+  expect_some(w, b, 1);
+  for (Key key = 0; key < kSomeKeys; ++key) EXPECT_EQ(w.wait_for(b.put(key, value_of(2))), Outcome::kOk) << key;
+}
+
 // It is there, and whole: a READ that was lost costs neither a replica nor an answer.
 TEST(Fusee, WhoJoinsLooksAgainWhereItHasMissedAnAnswer) {
   for (const std::uint32_t nodes : {3u, 2u}) {

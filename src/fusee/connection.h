@@ -72,6 +72,9 @@ struct ClientCounters : remote::AccessCounters {
   std::uint64_t repaired = 0;    // words that a backup which became primary has prevailed in
 };
 
+// Where nothing is asked for anything.
+inline constexpr remote::RemoteAddress kNowhere{remote::NodeId(~std::uint32_t{0}), {}, 0};
+
 // Knows which memory nodes the store has (membership.h).
 class Membership;
 

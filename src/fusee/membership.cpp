@@ -36,11 +36,13 @@ Membership::Membership(Connection& connection, std::span<const MemoryNode> nodes
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     nodes_[i].heap = nodes[i].heap;
     nodes_[i].known = found[i].known;
+    nodes_[i].unseen = !found[i].known;
     nodes_[i].blank = found[i].blank;
     nodes_[i].votes_from = found[i].votes_from;
     // It came with a change that is to be learned of yet; or has to; or is to be looked into first.
     nodes_[i].strange = lost(nodes_[i]) || found[i].votes_from != 0;
     if (lost(nodes_[i])) nodes_[i].missed = c_.now();
+    if (nodes_[i].unseen) c_.map.moved(static_cast<std::uint32_t>(i), kNowhere);
   }
   c_.lease = Time();
 }
@@ -109,6 +111,7 @@ void Membership::moved(std::uint32_t node, remote::RemoteAddress heap) {
   if (member && n.joins != 0 && heap.key == n.joined_with) {
     // The others knew it before.
     n.known = true;
+    n.unseen = false;
     n.strange = n.told_late = n.gone = false;
     n.blank = false;
     n.missed = Time::never();
@@ -136,6 +139,7 @@ bool Membership::awaited(std::uint32_t node) const {
 
 void Membership::learned(std::uint32_t node, const Found& found) {
   nodes_[node].known = true;
+  nodes_[node].unseen = false;
   nodes_[node].blank = found.blank;
   nodes_[node].votes_from = found.votes_from;
 }
@@ -543,6 +547,7 @@ Task<void> Membership::look_into_new_memory() {
     Superblock superblock;
     const bool whole = parse_superblock(bytes, superblock) && c_.ours(superblock, i);
     node.known = true;
+    node.unseen = false;
     node.blank = !whole;
     node.votes_from = superblock.votes_from;
     const auto number = static_cast<std::uint32_t>(i);
@@ -589,9 +594,11 @@ Task<bool> Membership::turn() {
     co_return true;
   }
   hopeless_ = in_need();
-  // What has forgotten everything must not be asked for anything: it leaves first.
+  // What has forgotten everything must not be asked for anything: it leaves first. One that has not answered yet is asked for nothing anyway, and where it
+  // cannot leave, what does not need it goes on.
   for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
-    if (lost(nodes_[i]) && !c_.map.has_left(i)) co_return false;
+    if (!lost(nodes_[i]) || c_.map.has_left(i)) continue;
+    if (!nodes_[i].unseen || c_.map.can_leave(i)) co_return false;
   }
   if (!begun_) {
     if (quiet_ && asked == asked_) c_.read_lease = std::max(c_.read_lease, asked + c_.config.view_lease());

@@ -89,6 +89,7 @@ class Membership {
   struct Node {
     remote::RemoteAddress heap;  // the newest that is known
     bool known = true;           // what is in there
+    bool unseen = false;         // it was not known when this client joined, nor since
     bool blank = false;
     bool strange = false;    // the view means other memory than this
     bool told_late = false;  // and this client has not been told of that yet
