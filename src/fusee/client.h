@@ -230,12 +230,13 @@ class Client : private Retirement {
   std::optional<Time> left_tentative_;
   bool some_left_behind_ = false;  // by others, that the last audit did not take over
   // Where the last audit ended in what is its own, and the next one goes on, round and round; how many blocks this round has, and has still to look
-  // at, when it began, and whether it has found out all that it wanted to know so far; and when the last one began that has.
+  // at, when it began and what it took so far, and whether it has found out all that it wanted to know so far; and when the last one began that has.
   std::size_t examined_block_ = 0;
   std::uint32_t examined_item_ = 0;
   std::size_t round_blocks_ = 0;
   std::size_t round_left_ = 0;
   Time round_began_;
+  Duration round_took_;  // by audits
   bool round_whole_ = true;
   std::optional<Time> whole_round_began_;
 };

@@ -770,6 +770,59 @@ TEST(Fusee, AMemoryNodeThatComesBackBlankIsNotBelieved) {
   }
 }
 
+// No operation has the time for a whole round.
+WorldConfig with_rounds_longer_than_operations(Duration timeout) {
+  WorldConfig config;
+  config.local = {.mode = LocalMode::kSeeded, .seed = 3};
+  config.node_memory = 256u << 10;
+  config.geometry.groups = 64;
+  config.client.hold = Duration::microseconds(100);
+  config.client.flight = Duration::microseconds(20);
+  config.client.backoff_most = Duration::microseconds(5);
+  config.client.lease = Duration::microseconds(5);
+  config.client.timeout = timeout;
+  return config;
+}
+
+TEST(Fusee, ARoundOfAnAuditComesToItsEndThoughOperationsPause) {
+  World w(with_rounds_longer_than_operations(Duration::microseconds(900)));
+  auto& a = w.add_client();
+  Key key = 0;
+  while (w.wait_for(a->put(key, value_of(key))) == Outcome::kOk) ++key;
+  ASSERT_GT(key, 1500u);
+  // Who knows that there is no room says so at once.
+  std::uint64_t at_once = 0;
+  for (Key i = 0; i < 40; ++i) {
+    w.run_for(w.config_.client.hold * 2);
+    const Time began = w.now;
+    EXPECT_EQ(w.wait_for(a->put(1'000'000 + i, value_of(1))), Outcome::kNoSpace);
+    at_once += w.now < began + w.config_.client.timeout;
+  }
+  EXPECT_GT(at_once, 10u);
+}
+
+TEST(Fusee, WhoHasNoTimeForAWholeRoundHasTimeForALastBlock) {
+  World w(with_rounds_longer_than_operations(Duration::microseconds(300)));
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  Key key = 0;
+  std::vector<Key> others;
+  bool a_full = false;
+  bool b_full = false;
+  for (; !a_full || !b_full; ++key) {
+    if (!a_full) a_full = w.wait_for(a->put(key, value_of(key))) != Outcome::kOk;
+    if (b_full) continue;
+    b_full = w.wait_for(b->put(10'000 + key, value_of(key))) != Outcome::kOk;
+    if (!b_full) others.push_back(10'000 + key);
+  }
+  ASSERT_GT(key, 500u);
+  // What comes free by this is b's.
+  for (const Key k : std::span(others).first(10)) {
+    w.run_for(Duration::milliseconds(5));
+    EXPECT_EQ(w.wait_for(a->put(k, value_of(1))), Outcome::kOk) << k;
+  }
+}
+
 Task<void> join(Client& client, std::optional<Outcome>& joined) { joined = co_await client.join(); }
 
 // A memory node was started anew, and whoever joins learns of that, or reaches it, only after some steps. `nodes` 2: nobody can leave.

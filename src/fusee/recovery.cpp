@@ -207,8 +207,10 @@ Task<Outcome> Client::audit_until(Time deadline) {
     co_return auditing_ ? Outcome::kUnavailable : audit_outcome_;
   }
   auditing_ = true;
-  // What a round looked at long ago may be nobody's by now.
-  if (audited_ && !c_.fresh(*audited_)) round_left_ = 0;
+  // What a round looked at long ago may be nobody's by now. But one for which no operation has the time must get to its end: it may pause for as long as has
+  // been spent on it.
+  if (audited_ && c_.now() >= *audited_ + std::max(c_.config.hold, round_took_)) round_left_ = 0;
+  const Time began = c_.now();
   bool whole = false;
   bool again = true;
   bool taken = false;
@@ -217,6 +219,7 @@ Task<Outcome> Client::audit_until(Time deadline) {
     if (!whole) again = co_await c_.again(deadline);
   }
   audited_ = c_.now();
+  round_took_ = round_took_ + (c_.now() - std::max(began, round_began_));
   if (whole) whole_round_began_ = round_began_;
   audit_outcome_ = whole ? Outcome::kOk : Outcome::kUnavailable;
   auditing_ = false;
@@ -239,6 +242,7 @@ Task<bool> Client::audit_once(bool& taken, Time deadline) {
     round_blocks_ = space_.blocks().size();
     round_left_ = round_blocks_ + (examined_item_ != 0);
     round_began_ = c_.now();
+    round_took_ = {};
     round_whole_ = true;
   }
   while (round_left_ != 0) {

@@ -130,7 +130,9 @@ Task<bool> Client::take(Mutation& op, Space::Purpose purpose, Piece& piece) {
   const bool last = purpose == Space::Purpose::kLast;
   const auto first = last ? Space::Purpose::kInstead : purpose;
   Space::Given given = co_await take_now(op, first, piece);
-  for (bool audited = true; given == Space::Given::kNoSpace && audited;) {
+  // What else may be tried needs time, too.
+  const auto has_time = [&] { return !last || c_.now() + c_.config.timeout / 4 < op.deadline; };
+  for (bool audited = true; given == Space::Given::kNoSpace && audited && has_time();) {
     audited = co_await audit_for(op);
     if (audited) given = co_await take_now(op, first, piece);
     // Larger places are for larger values, while there may be others. An audit that was not through has had half of the time.
