@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "base/check.h"
 #include "clover/client_parts.h"
 
 namespace sluice::clover {
@@ -26,14 +27,12 @@ bool is_final(Status status) {
 const Volume* Client::volume_of(NodePointer node) const { return &view_.volumes[node.volume()]; }
 
 RemoteAddress Client::primary_of(NodePointer node) const {
+  SLUICE_CHECK(is_there(node));
   const auto& volume = *volume_of(node);
-  const auto j = volume.primary();
-  return volume.locate(node, j < volume.count ? j : 0);
+  return volume.locate(node, volume.primary());
 }
 
-bool Client::in_lease(const Cursor& cursor) const {
-  return leased() && in_time(cursor) && cursor.node.volume() < view_.volumes.size();
-}
+bool Client::in_lease(const Cursor& cursor) const { return leased() && in_time(cursor) && is_there(cursor.node); }
 
 Client::Trust Client::trust(const Cursor& cursor) const {
   return {view_name(), std::min(lease_, cursor.confirmed + view_.cursor_lifetime) + view_.max_flight};
@@ -57,7 +56,10 @@ Task<Outcome> Client::look_up(Key key, Cursor& cursor, Time deadline) {
     if (!co_await call(request, deadline)) co_return Outcome::kUnavailable;
     if (request.header.result == Answer::kOk && request.header.count == 1 && request.member.store == view_.store) {
       cursor = {NodePointer{request.answer.take64()}, request.submitted};
-      co_return cursor.node ? Outcome::kOk : Outcome::kNotFound;
+      if (!cursor.node) co_return Outcome::kNotFound;
+      // Lost it stays, in all views that follow.
+      const bool is_lost = cursor.node.volume() < view_.volumes.size() && !is_there(cursor.node);
+      co_return is_lost ? Outcome::kUnavailable : Outcome::kOk;
     }
   } while (now() < deadline);
   co_return Outcome::kUnavailable;
@@ -115,6 +117,7 @@ Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, Mutab
   ViewName view = view_name();
   const bool whole = node.size() == layout_.node_bytes();
   bool asks_shortcut = config_.shortcuts != nullptr;  // once, as published
+  bool asked = false;                                 // the server, for the newest that it knows
   Duration backoff = config_.backoff_first;
   for (;;) {
     if (view.store != view_.store) co_return Tail{.outcome = Outcome::kUnavailable};  // whose nodes may be longer
@@ -122,6 +125,7 @@ Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, Mutab
     if (view != view_name()) at.confirmed = expired;
     if (!in_lease(at)) {
       previous = {};
+      asked = true;
       const Outcome found = co_await look_up(key, at, deadline);
       if (found != Outcome::kOk || now() >= deadline) {
         co_return Tail{.outcome = found == Outcome::kOk ? Outcome::kUnavailable : found};
@@ -176,6 +180,12 @@ Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, Mutab
         if (shortcut && shortcut.volume() < view_.volumes.size()) {
           previous = {};
           at.node = shortcut;
+          continue;
+        }
+        if (!is_there(NodePointer{seen.next})) {
+          // What follows is lost: only something newer can help, which the server may know.
+          if (asked) co_return Tail{.outcome = Outcome::kUnavailable};
+          at.confirmed = expired;
           continue;
         }
         previous = at;

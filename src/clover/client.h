@@ -139,7 +139,7 @@ class Client {
   class Buffer;
   struct Operation;
   struct Call;
-  // What a walk found: kOk, kNotFound (no such chain) or kUnavailable.
+  // What a walk found: kOk, kNotFound (no such chain) or kUnavailable (out of reach, or lost).
   struct Tail {
     Outcome outcome = Outcome::kOk;
     Cursor cursor{};          // its node has the kind that the tail's next word says
@@ -194,6 +194,7 @@ class Client {
   remote::Task<Tail> find_tail(Key key, Cursor start, Time deadline, MutableBytes node);
   // A cursor in the cache that is in lease; nullptr: the server must be asked.
   const Cursor* cached_cursor(Key key);
+  // kUnavailable: out of reach, or what the server names is lost.
   remote::Task<Outcome> look_up(Key key, Cursor& cursor, Time deadline);
   // Reads a node, and the key's shortcut with it.
   remote::Task<remote::Status> read_with_shortcut(Key key, remote::RemoteAddress where, MutableBytes node,
@@ -210,6 +211,9 @@ class Client {
 
   const Volume* volume_of(NodePointer node) const;
   bool mirrored(NodePointer node) const { return volume_of(node)->mirrored(); }
+  // In a volume of the view which is not lost: in one that is nothing may be read, found or appended to.
+  bool is_there(NodePointer node) const { return node.volume() < view_.volumes.size() && !volume_of(node)->is_lost(); }
+  // REQUIRES: is_there(node), as of all that is in lease.
   remote::RemoteAddress primary_of(NodePointer node) const;
   Membership membership() const { return {view_.store, view_.client}; }
   ViewName view_name() const { return {view_.store, view_.number}; }

@@ -67,6 +67,7 @@ struct Client::Operation {
   bool have_cursor = false;
   Cursor at;                        // where it is to be appended
   std::uint32_t lost_in_a_row = 0;  // swaps
+  bool led_to_lost = false;         // the tail was followed by a version in a volume that is lost
   // The slot may be linked, or may yet come to be: a CAS (at `at`) or a creation of unknown outcome is out.
   bool uncertain = false;
   // When the first of these was submitted: a later one may only find what that one did, and others have gone on from it since.

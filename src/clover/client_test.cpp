@@ -348,6 +348,83 @@ TEST(CloverFaults, NewKeysGoWhereMemoryIsWhenAVolumeIsLostForGood) {
   EXPECT_LE(w.server->free_slots(), w.server->slots().capacity() / 3 * 2);
 }
 
+// A's process may have died meanwhile.
+class LostVolume : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(CloverFaults, LostVolume, testing::Bool());
+
+// Node 0 was left out although it lived; then node 1, which had all since, lost it. What node 0 holds is of no use to anybody.
+TEST_P(LostVolume, IsUnavailableAtOnceThoughANodeThatWasLeftOutOfItIsThere) {
+  World w({.nodes = 3, .replication = 2});
+  w.scheduler.spawn(keep_time(w.scheduler));
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  Key key = 1;
+  while (key_hash(key) % 3 != 0) ++key;
+  ASSERT_EQ(w.wait_for(a->put(key, value_of(1, 40))), Outcome::kOk);
+  ASSERT_TRUE(w.server->lose(w.now, remote::NodeId(0)));
+  w.run_until([&] { return w.server->missing() == 2; });
+  ASSERT_EQ(w.wait_for(a->put(key, value_of(2, 40))), Outcome::kOk);
+  ASSERT_EQ(read(w, *b.client, key), value_of(2, 40));
+  if (GetParam()) a.kill();
+  w.kill_node(1);
+  w.restart_node(1);
+  for (int i = 0; i < 10; ++i) {
+    w.server->see(w.now, {w.memory[1], 77});
+    w.run_for(Duration::milliseconds(1));
+  }
+  ASSERT_EQ(w.server->lost_volumes(), 1u);
+  const Time begun = w.now;
+  const auto before = b->counters();
+  std::vector<std::uint8_t> into(40);
+  EXPECT_EQ(w.wait_for(b->get(key, into)).outcome, Outcome::kUnavailable);
+  EXPECT_EQ(w.wait_for(b->put(key, value_of(3, 40))), Outcome::kUnavailable);
+  EXPECT_EQ(w.wait_for(b->insert(key, value_of(3, 40))), Outcome::kUnavailable);
+  EXPECT_EQ(w.wait_for(b->erase(key)), Outcome::kUnavailable);
+  EXPECT_LT(w.now - begun, Duration::milliseconds(2));
+  EXPECT_EQ(b->counters().swaps, before.swaps);
+  EXPECT_EQ(b->counters().writes, before.writes);
+  EXPECT_LT(b->counters().lookups - before.lookups, 12u);
+}
+
+// The version that is known is there, and what follows it is lost; whoever linked that died before it told the server.
+TEST(CloverFaults, WhatFollowsALostVersionIsUnavailableAtOnce) {
+  WorldConfig config{.nodes = 3};
+  config.lifetime = Duration::milliseconds(100);
+  config.flight = Duration::milliseconds(1);
+  World w(config);
+  w.scheduler.spawn(keep_time(w.scheduler));
+  auto& a = w.add_client();
+  auto& b = w.add_client();
+  const auto lose = [&](std::uint32_t node) {
+    w.kill_node(node);
+    w.restart_node(node);
+    w.server->see(w.now, {w.memory[node], 77});
+    w.run_for(config.lifetime / 3);
+  };
+  Key key = 1;  // at home in volume 0, and where volume 1 is lost in volume 2
+  while (key_hash(key) % 3 != 0 || key_hash(key) % 2 != 1) ++key;
+  ASSERT_EQ(w.wait_for(a->put(key, value_of(1, 40))), Outcome::kOk);
+  lose(1);
+  ASSERT_EQ(read(w, *b.client, key), value_of(1, 40));
+  ASSERT_EQ(w.wait_for(a->put(key, value_of(2, 40))), Outcome::kOk);
+  ASSERT_EQ(a->unreported(), 1u);
+  a.kill();
+  lose(2);
+  ASSERT_EQ(w.server->lost_volumes(), 2u);
+  for (int i = 0; i < 2; ++i) {
+    const Time begun = w.now;
+    const auto before = b->counters();
+    std::vector<std::uint8_t> into(40);
+    EXPECT_EQ(w.wait_for(b->get(key, into)).outcome, Outcome::kUnavailable);
+    EXPECT_EQ(w.wait_for(b->put(key, value_of(3, 40))), Outcome::kUnavailable);
+    EXPECT_EQ(w.wait_for(b->insert(key, value_of(3, 40))), Outcome::kUnavailable);
+    EXPECT_LT(w.now - begun, Duration::milliseconds(5));
+    EXPECT_LT(b->counters().reads - before.reads, 10u);
+    EXPECT_LT(b->counters().swaps - before.swaps, 5u);
+    EXPECT_LT(b->counters().lookups - before.lookups, 10u);
+  }
+}
+
 TEST(CloverFaults, BringsANodeThatDiesAgainAndAgainBackAtOnceEachTime) {
   WorldConfig config;
   config.replication = 2;

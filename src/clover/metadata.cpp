@@ -188,6 +188,7 @@ Answer MetadataServer::create(const RequestHeader& header, MessageReader& in, Me
     out.put(entry->second.head.node.word);
     return Answer::kExists;
   }
+  if (config_.volumes[node.volume()].live == 0) return Answer::kRefused;  // lost since it was written
   slots_.make_live(*slot);
   // What is reported of a chain that the key had before comes from before this, however late: so the stamp is one that nobody can have had then.
   ++clock_;

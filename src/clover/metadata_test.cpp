@@ -713,6 +713,25 @@ TEST_F(MetadataReplicasOfThree, AreNotWipedWhereTheOnlyOneThatCountsIsLost) {
   EXPECT_EQ(again.lost_volumes(), 1u);
 }
 
+// Nobody could read the key that was told to be there.
+TEST_F(MetadataReplicasOfThree, BeginNoKeyInAVolumeThatIsLost) {
+  begin_with(1, 64 * 64);
+  a = std::make_unique<Talk>(*server, now);
+  a->enter();
+  std::vector<std::uint64_t> mine;
+  for (const auto slot : a->grant(12)) {
+    if (NodePointer{slot}.volume() == 1) mine.push_back(slot);
+  }
+  ASSERT_GE(mine.size(), 2u);
+  EXPECT_EQ(a->call(Request::kCreate, {5, mine[0]}).result, Answer::kOk);
+  server->see(now, blank);
+  ASSERT_EQ(server->lost_volumes(), 1u);
+  EXPECT_EQ(a->call(Request::kCreate, {5, mine[0]}).result, Answer::kOk) << "asked again";
+  EXPECT_EQ(a->call(Request::kCreate, {6, mine[1]}).result, Answer::kRefused);
+  EXPECT_EQ(a->head(6), 0u);
+  EXPECT_EQ(a->call(Request::kRelease, {mine[1]}).result, Answer::kOk);
+}
+
 // Node 0 was left out with what it had, then node 1 lost what it held: of three volumes two have their only replica that counts at node 1.
 // While node 0 is blanked for the third, the view changes (at once, since no client is there).
 TEST_F(MetadataReplicasOfThree, ComeBackOnlyWhereTheyWereBlankedThoughTheViewHasChangedMeanwhile) {

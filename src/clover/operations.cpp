@@ -1,6 +1,7 @@
 // Client: get, and appending versions for put, insert and erase.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "clover/client_parts.h"
@@ -85,10 +86,15 @@ Task<Outcome> Client::append(Append how, Key key, ByteView value) {
         op.slot = {};
         op.written = false;
       }
-    } else if (op.slot && !op.uncertain && volume_of(op.slot)->live == 0) {
-      put_back(op.slot);  // another, of memory that is there
-      op.slot = {};
-      op.written = false;
+    } else if (op.slot && !is_there(op.slot)) {
+      // Linked or not, nobody will read it.
+      if (op.uncertain) {
+        step = op.done(Outcome::kUnknown);
+      } else {
+        put_back(op.slot);  // another, of memory that is there
+        op.slot = {};
+        op.written = false;
+      }
     } else if (op.have_cursor) {
       step = co_await append_at(op);
     } else if (const auto* const known = cached_cursor(key)) {
@@ -171,7 +177,7 @@ Task<Client::Step> Client::write_node(Operation& op) {
     take_fresh(op, slot);
   }
   // Getting a slot may have taken long: out of lease it may be somebody else's already.
-  if (!leased() || op.member != membership()) co_return Step::kAgain;
+  if (!leased() || op.member != membership() || !is_there(op.slot)) co_return Step::kAgain;
   note_writing(op);
   const auto bytes = op.node.bytes();
   Mirrored result;
@@ -181,9 +187,10 @@ Task<Client::Step> Client::write_node(Operation& op) {
     ++counters_.writes;
     ++counters_.round_trips;
     counters_.bytes += bytes.size();
-    result.failed = primary_of(op.slot).node;
+    const RemoteAddress where = primary_of(op.slot);
+    result.failed = where.node;
     depart();
-    result.status = co_await memory_.write(primary_of(op.slot), bytes);
+    result.status = co_await memory_.write(where, bytes);
     arrive(result.failed, result.status);
     if (result.status == Status::kOk) node_works(result.failed);
   }
@@ -273,6 +280,7 @@ Task<Client::Step> Client::check_kind(Operation& op) {
 }
 
 Task<Client::Step> Client::append_at(Operation& op) {
+  if (!is_there(op.at.node)) co_return lose_cursor(op);
   const bool is_value = op.at.node.kind() == NodeKind::kValue;
   const bool wrong_kind = (op.how == Append::kInsert && is_value) || (op.how == Append::kErase && !is_value);
   if (wrong_kind) {
@@ -335,6 +343,11 @@ Task<Client::Step> Client::judge_swap(Operation& op, std::uint64_t prior) {
   }
   ++counters_.swaps_lost;
   if (!told) co_return op.done(Outcome::kUnknown);
+  if (!is_there(NodePointer{prior})) {
+    // What follows is lost: only something newer can help, which the server may know. It is asked once.
+    if (std::exchange(op.led_to_lost, true)) co_return op.done(Outcome::kUnavailable);
+    co_return lose_cursor(op);
+  }
   if (!op.uncertain) {
     if (const auto* const known = config_.share_finds ? cached_cursor(op.key) : nullptr;
         known != nullptr && known->confirmed > op.at.confirmed) {

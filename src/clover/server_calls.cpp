@@ -129,7 +129,7 @@ Task<bool> Client::renew_lease(Time deadline) {
   // What was retired under a shorter one may be in use again: a longer one is not for cursors that were there before.
   if (view->cursor_lifetime != view_.cursor_lifetime) lifetime_since_ = request.submitted;
   for (std::uint32_t v = 0; v < view->volumes.size(); ++v) {
-    if (view->volumes[v].live == 0) slots_.take_rest(v, 0, spare_);
+    if (view->volumes[v].is_lost()) slots_.take_rest(v, 0, spare_);
   }
   layout_ = NodeLayout(view->value_bytes);
   config_.timeout = std::max(config_.timeout, (view->cursor_lifetime / 4 + view->max_flight) * 2);
@@ -201,8 +201,7 @@ Task<Outcome> Client::take_slot(const Operation& op, NodePointer& slot) {
   bool waits_for_space = false;  // a grant in between may be too small, or taken by others
   Duration backoff = config_.backoff_first;
   for (;;) {
-    if (std::ranges::all_of(view_.volumes, [](const Volume& v) { return v.live == 0; }))
-      co_return Outcome::kUnavailable;
+    if (std::ranges::all_of(view_.volumes, &Volume::is_lost)) co_return Outcome::kUnavailable;
     const std::uint32_t volume = home_of(op.key);
     const bool low = slots_.size_of(volume) <= std::max(kept_back, use_of(volume).granted / 4);
     // Where its volume is full a key takes slots of others: no reason to hoard them.
@@ -228,7 +227,7 @@ Task<Outcome> Client::take_slot(const Operation& op, NodePointer& slot) {
 
 // The volume for a key's versions: the same one for all clients, so that a box in the network can lead any append to any tail.
 std::uint32_t Client::home_of(Key key) const {
-  const auto live = [](const Volume& volume) { return volume.live != 0; };
+  const auto live = [](const Volume& volume) { return !volume.is_lost(); };
   const auto count = static_cast<std::uint64_t>(std::ranges::count_if(view_.volumes, live));
   std::uint64_t turn = count == 0 ? 0 : key_hash(key) % count;
   for (std::uint32_t v = 0; v < view_.volumes.size(); ++v) {
@@ -245,7 +244,7 @@ Client::Use& Client::use_of(std::uint32_t volume) {
 // Into a volume that is lost for good nothing is written again.
 void Client::put_back(NodePointer slot) {
   slot = slot.as(NodeKind::kValue);
-  if (volume_of(slot)->live == 0) return spare_.push_back(slot);
+  if (!is_there(slot)) return spare_.push_back(slot);
   slots_.put_back(slot);
 }
 
@@ -280,7 +279,12 @@ Task<void> Client::refill(std::uint32_t volume) {
       for (std::size_t i = 0; i < request.header.count; ++i) {
         const NodePointer slot{request.answer.take64()};
         some = some || slot.volume() == volume;
-        slots_.add(slot);
+        // The view may be newer than the grant.
+        if (is_there(slot)) {
+          slots_.add(slot);
+        } else {
+          spare_.push_back(slot);
+        }
       }
     }
     if (!some) {
@@ -499,7 +503,7 @@ Task<void> Client::settle(Key key, Cursor head, WorkKind kind) {
 }
 
 Task<bool> Client::check_orphan(NodePointer slot) {
-  if (slot.volume() >= view_.volumes.size() || !leased()) co_return false;
+  if (!is_there(slot) || !leased()) co_return false;
   Buffer node(buffers_, layout_.node_bytes());
   ++counters_.reads;
   ++counters_.round_trips;

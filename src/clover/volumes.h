@@ -47,6 +47,7 @@ struct Volume {
   bool is_dead(std::size_t j) const { return (dead >> j & 1) != 0; }
   // The replica whose next words decide, or `count` when all are lost.
   std::size_t primary() const { return is_live(first) ? first : count; }
+  bool is_lost() const { return primary() == count; }
   bool mirrored() const { return (live & (live - 1)) != 0; }
   remote::RemoteAddress locate(NodePointer node, std::size_t j) const { return replicas[j] + (node.address() - base); }
 };
