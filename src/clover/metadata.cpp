@@ -13,6 +13,7 @@ namespace sluice::clover {
 namespace {
 
 constexpr std::size_t kRecordHeader = 9;
+constexpr std::size_t kLooksAtOnce = 1024;  // at pieces of work that may not be any more, for one answer
 constexpr std::uint64_t kShortShare =
     8;  // where fewer slots are free than one of so many, clients give back what they have and do not need
 
@@ -188,7 +189,7 @@ Answer MetadataServer::create(const RequestHeader& header, MessageReader& in, Me
     out.put(entry->second.head.node.word);
     return Answer::kExists;
   }
-  if (config_.volumes[node.volume()].live == 0) return Answer::kRefused;  // lost since it was written
+  if (is_given_up(node)) return Answer::kRefused;  // lost since it was written
   slots_.make_live(*slot);
   // What is reported of a chain that the key had before comes from before this, however late: so the stamp is one that nobody can have had then.
   ++clock_;
@@ -257,9 +258,7 @@ Answer MetadataServer::give_back(Time now, const RequestHeader& header, MessageR
     } else if (header.type == Request::kRelease) {
       slots_.release(pointer);
     } else {
-      slots_.make_orphan(*slot);
-      orphans_.push_back({now + config_.max_flight, 0, pointer});
-      ++counters_.orphans;
+      make_orphan(now, *slot, pointer);
     }
   }
   return all_good ? Answer::kOk : Answer::kRefused;
@@ -275,30 +274,32 @@ Answer MetadataServer::hand_out_work(Time now, const RequestHeader& header, Mess
   };
   // Whoever takes it may die: each piece of work comes up again unless its result has arrived by then.
   const Time again = now + config_.cursor_lifetime * 2;
+  std::size_t looks = kLooksAtOnce;
+  // What is not wanted any more is dropped; so is what nobody can do, as its volume is lost.
   const auto hand_out = [&](std::deque<DueKey>& queue, std::size_t up_to, WorkKind kind, const auto& wanted) {
-    while (count < up_to && !queue.empty() && queue.front().due <= now) {
+    for (; count < up_to && looks != 0 && !queue.empty() && queue.front().due <= now; --looks) {
       auto item = queue.front();
       queue.pop_front();
       if (!wanted(item)) continue;
-      if (config_.volumes[item.node.volume()].live != 0) put(kind, item.key, item.node);
+      put(kind, item.key, item.node);
       item.due = again;
       queue.push_back(item);
     }
   };
   const auto is_orphan = [&](DueKey& item) {
     const auto* const slot = slots_.find(item.node);
-    return slot != nullptr && slot->state == SlotState::kOrphan;
+    return slot != nullptr && slot->state == SlotState::kOrphan && !is_given_up(item.node);
   };
   const auto is_unsettled = [&](DueKey& item) {
     const auto entry = directory_.find(item.key);
     if (entry == directory_.end()) return false;
-    entry->second.settling = !entry->second.others.empty();
     item.node = entry->second.head.node;
+    entry->second.settling = !entry->second.others.empty() && !is_given_up(item.node);
     return entry->second.settling;
   };
   const auto is_tombstone = [&](DueKey& item) {
     const auto entry = directory_.find(item.key);
-    return entry != directory_.end() && entry->second.head.node == item.node;
+    return entry != directory_.end() && entry->second.head.node == item.node && !is_given_up(item.node);
   };
   // None waits for another, however much of that there is: a third is each one's own.
   hand_out(orphans_, most / 3, WorkKind::kOrphan, is_orphan);
@@ -459,15 +460,20 @@ void MetadataServer::expire_clients(Time now) {
   }
 }
 
+// In a lost volume nobody can look into it: it stays one.
+void MetadataServer::make_orphan(Time now, Slot& slot, NodePointer pointer) {
+  slots_.make_orphan(slot);
+  ++counters_.orphans;
+  if (!is_given_up(pointer)) orphans_.push_back({now + config_.max_flight, 0, pointer});
+}
+
 // Its slots may hold linked versions that nobody has reported: they become orphans.
 void MetadataServer::expire(std::uint32_t id, Time now, bool clean) {
   auto& client = clients_.at(id);
   for (const auto pointer : client.slots) {
     auto* const slot = slots_.find(pointer);
     if (slot == nullptr || slot->state != SlotState::kOwned || slot->owner != id) continue;
-    slots_.make_orphan(*slot);
-    orphans_.push_back({now + config_.max_flight, 0, pointer});
-    ++counters_.orphans;
+    make_orphan(now, *slot, pointer);
   }
   if (!clean && client.let_go != view_) last_gone_ = now;
   clients_.erase(id);

@@ -205,6 +205,7 @@ class MetadataServer : public remote::MessageService {
   void expire_clients(Time now);
   // `clean`: nothing that it did is under way.
   void expire(std::uint32_t client, Time now, bool clean);
+  void make_orphan(Time now, Slot& slot, NodePointer pointer);
   void change_view(Time now);
   bool counts(std::size_t volume, std::size_t j) const;
   // The replica lives, and the volume can do without it.
@@ -214,6 +215,7 @@ class MetadataServer : public remote::MessageService {
   bool is_lost(const Volume& volume) const;
   // The only replica that counts is gone for good: no new key and no new version goes there.
   void give_up(std::uint32_t volume);
+  bool is_given_up(NodePointer node) const { return config_.volumes[node.volume()].live == 0; }
   bool takes_back(const Volume& volume, std::size_t j, const Home& home) const;
   bool is_leaving(remote::NodeId node) const;
   void leave_out(Time now, remote::NodeId node);

@@ -713,6 +713,55 @@ TEST_F(MetadataReplicasOfThree, AreNotWipedWhereTheOnlyOneThatCountsIsLost) {
   EXPECT_EQ(again.lost_volumes(), 1u);
 }
 
+// Orphans, keys to settle and keys to seal.
+TEST_F(MetadataReplicasOfThree, AskForNoWorkInAVolumeThatIsLost) {
+  begin_with(1, 64 * 8000);
+  a = std::make_unique<Talk>(*server, now);
+  b = std::make_unique<Talk>(*server, now);
+  Talk dies_before(*server, now);
+  Talk dies_after(*server, now);
+  for (auto* const talk : {a.get(), b.get(), &dies_before, &dies_after}) talk->enter();
+  const auto take = [](Talk& talk, std::uint64_t volume, std::uint32_t sequence) {
+    EXPECT_EQ(talk.call(Request::kAllocate, {100, volume}, 1, sequence).result, Answer::kOk);
+    return talk.numbers;
+  };
+  for (std::uint32_t i = 1; i <= 20; ++i) take(dies_before, 1, i);
+  now = now + kLifetime * 3 / 4;
+  for (auto* const talk : {a.get(), b.get(), &dies_after}) talk->call(Request::kRefresh, {}, 0);
+  for (std::uint32_t i = 1; i <= 20; ++i) take(dies_after, 1, i);
+  std::uint64_t key = 0;
+  for (std::uint32_t i = 1; i <= 30; ++i) {
+    const auto slots = take(*a, 1, i);
+    for (std::size_t n = 0; n + 1 < slots.size(); n += 2) {
+      EXPECT_EQ(a->call(Request::kCreate, {++key, slots[n]}).result, Answer::kOk);
+      a->call(Request::kReport, {key, slots[n + 1], 0});
+    }
+  }
+  ASSERT_GT(key, 1024u);
+  now = now + kLifetime / 2;
+  for (auto* const talk : {a.get(), b.get(), &dies_after}) talk->call(Request::kRefresh, {}, 0);
+  ASSERT_EQ(server->clients(), 3u);
+  server->see(now, blank);
+  ASSERT_EQ(server->lost_volumes(), 1u);
+  for (int i = 0; i < 3; ++i) {
+    now = now + kLifetime / 2;
+    a->call(Request::kRefresh, {}, 0);
+    b->call(Request::kRefresh, {}, 0);
+  }
+  ASSERT_EQ(server->clients(), 2u);
+  EXPECT_GE(in_state(SlotState::kOrphan), 4'000u);
+  // Those keys that were to be settled when their volume was lost are looked at once more, so many for an answer.
+  const auto first = b->call(Request::kWork, {}, 32);
+  EXPECT_EQ(first.count, 0u);
+  EXPECT_TRUE(first.work_waits);
+  for (std::uint64_t i = 0; i < key / 1000; ++i) EXPECT_EQ(b->call(Request::kWork, {}, 32).count, 0u);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_FALSE(b->call(Request::kRefresh, {}, 0).work_waits) << i;
+    a->call(Request::kRefresh, {}, 0);
+    now = now + kLifetime / 2;
+  }
+}
+
 // Nobody could read the key that was told to be there.
 TEST_F(MetadataReplicasOfThree, BeginNoKeyInAVolumeThatIsLost) {
   begin_with(1, 64 * 64);

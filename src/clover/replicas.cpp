@@ -286,6 +286,8 @@ MetadataServer::Advice MetadataServer::see(Time now, const Home& home) {
 // Whoever acts on what is gone is refused, so nobody needs to be waited for.
 void MetadataServer::give_up(std::uint32_t volume) {
   config_.volumes[volume].live = 0;
+  for (auto* const queue : {&orphans_, &seals_})
+    std::erase_if(*queue, [volume](const DueKey& item) { return item.node.volume() == volume; });
   std::erase_if(joins_, [volume](const Join& join) { return join.volume == volume; });
   ++view_;
   ++counters_.views;
