@@ -444,6 +444,36 @@ TEST(CloverFaults, BringsANodeThatDiesAgainAndAgainBackAtOnceEachTime) {
   EXPECT_EQ(w.server->counters().let_go, 8u);
 }
 
+// The directory was begun anew: nobody says that the old numbers are gone.
+TEST(CloverFaults, ANodeWithAnotherNumberIsNoLongerThereUnderTheOldOne) {
+  World w({.nodes = 3, .replication = 2});
+  w.scheduler.spawn(keep_time(w.scheduler));
+  for (std::uint32_t i = 0; i < 3; ++i) w.server_config.homes[i].name = "memory" + std::to_string(i);
+  w.server = std::make_unique<MetadataServer>(w.server_config);
+  w.start_repairing();
+  w.run_for(Duration::milliseconds(1));
+  ASSERT_EQ(w.server->view_number(), 1u);
+  const auto number = [&](std::uint32_t i, std::uint32_t n) {
+    Home home = w.server_config.homes[i];
+    home.region.base.node = remote::NodeId(n);
+    w.repairer->saw(w.now, home);
+  };
+  number(1, 9);
+  w.run_for(Duration::milliseconds(1));
+  EXPECT_EQ(w.server->view_number(), 2u);
+  EXPECT_EQ(w.server->name_of(remote::NodeId(9)), "memory1");
+  // A number that another had, who is told of later.
+  number(1, 2);
+  w.run_for(Duration::milliseconds(1));
+  EXPECT_EQ(w.server->view_number(), 3u);
+  number(2, 1);
+  w.run_for(Duration::milliseconds(1));
+  EXPECT_EQ(w.server->view_number(), 4u);
+  EXPECT_EQ(w.server->name_of(remote::NodeId(1)), "memory2");
+  EXPECT_EQ(w.server->name_of(remote::NodeId(2)), "memory1");
+  EXPECT_EQ(w.server->missing(), 0u);
+}
+
 TEST(CloverFaults, MemoryThatIsAnothersIsLeftAloneUntilItIsFree) {
   WorldConfig config;
   config.replication = 2;

@@ -26,13 +26,26 @@ Repairer::Repairer(remote::RemoteMemory& memory, MetadataServer& server, Duratio
       config_(std::move(config)),
       buffers_(config_.copies_at_once * server.layout().node_bytes()) {}
 
+Repairer::Seen* Repairer::find(NodeId node, const std::string& name) {
+  const auto named = std::ranges::find_if(nodes_, [&](const Seen& seen) { return seen.home.name == name; });
+  if (!name.empty() && named != nodes_.end()) return &*named;
+  const auto numbered = std::ranges::find_if(nodes_, [&](const Seen& seen) {
+    return seen.home.region.base.node == node && (name.empty() || seen.home.name.empty());
+  });
+  return numbered == nodes_.end() ? nullptr : &*numbered;
+}
+
 void Repairer::saw(Time now, const Home& home) {
+  Seen* const known = find(home.region.base.node, home.name);
+  // Whoever had the number is not there under it any more, though nobody may have said that it went.
   for (auto& seen : nodes_) {
-    if (seen.home.region.base.node != home.region.base.node) continue;
+    if (&seen != known && seen.home.region.base.node == home.region.base.node) seen.there = false;
+  }
+  if (known != nullptr) {
     // Another memory than before: it cannot have been wrongly taken for lost.
-    if (seen.home.life != home.life) seen.again = now;
-    seen.home = home;
-    seen.there = true;
+    if (known->home.life != home.life) known->again = now;
+    known->home = home;
+    known->there = true;
     return;
   }
   nodes_.push_back({.home = home, .there = true, .again = now, .pause = turn_ * 8 * config_.lifetimes_out});

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "clover/metadata.h"
@@ -31,7 +32,7 @@ class Repairer {
   // Memory and server outlive it. Looks for something to do every `turn`: an eighth of the cursors' lifetime.
   Repairer(remote::RemoteMemory& memory, MetadataServer& server, Duration turn, RepairerConfig config = {});
 
-  // The node's memory is there, and what it is now.
+  // The node's memory is there, and what it is now: the node of that name, if it has one, whatever number it had before.
   void saw(Time now, const Home& home);
   void gone(Time now, remote::NodeId node);
   remote::Task<void> run();
@@ -46,6 +47,8 @@ class Repairer {
     Time quiet{};  // no zero that was written to it, and may not have arrived, arrives any more
     Duration pause;
   };
+  // By its name, where that is known.
+  Seen* find(remote::NodeId node, const std::string& name);
   // Whether the server wants the node back, and if so, does what is needed.
   remote::Task<void> take_back(std::size_t index);
   bool still_there(std::size_t index, const Home& home) const;
