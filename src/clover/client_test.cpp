@@ -474,6 +474,36 @@ TEST(CloverFaults, ANodeWithAnotherNumberIsNoLongerThereUnderTheOldOne) {
   EXPECT_EQ(w.server->missing(), 0u);
 }
 
+// A number is given again some time.
+TEST(CloverFaults, AStrangerThatIsGoneTakesNobodysReplicasWithIt) {
+  World w({.nodes = 3, .replication = 2});
+  w.scheduler.spawn(keep_time(w.scheduler));
+  for (std::uint32_t i = 0; i < 3; ++i) w.server_config.homes[i].name = "memory" + std::to_string(i);
+  w.server = std::make_unique<MetadataServer>(w.server_config);
+  w.repair_memory = std::make_unique<remote::LocalMemory>(w.scheduler, w.fabric);
+  w.repairer = std::make_unique<Repairer>(*w.repair_memory, *w.server, w.config_.lifetime / 8);
+  const auto pass = [&] {
+    w.run_for(Duration::milliseconds(1));
+    w.server->awake(w.now);
+    return w.server->missing();
+  };
+  // Before anybody has been seen; then when the node is there under another number.
+  w.repairer->gone(w.now, remote::NodeId(1), "memory7");
+  EXPECT_EQ(pass(), 0u);
+  for (const auto& home : w.server_config.homes) w.repairer->saw(w.now, home);
+  Home renamed = w.server_config.homes[1];
+  renamed.region.base.node = remote::NodeId(9);
+  w.repairer->saw(w.now, renamed);
+  w.repairer->gone(w.now, remote::NodeId(1), "memory1");
+  EXPECT_EQ(pass(), 0u);
+  w.scheduler.spawn(w.repairer->run());
+  EXPECT_EQ(pass(), 0u);
+  w.repairer->gone(w.now, remote::NodeId(9), "memory7");
+  EXPECT_EQ(pass(), 0u);
+  w.repairer->gone(w.now, remote::NodeId(9), "memory1");
+  EXPECT_EQ(pass(), 2u);
+}
+
 TEST(CloverFaults, MemoryThatIsAnothersIsLeftAloneUntilItIsFree) {
   WorldConfig config;
   config.replication = 2;

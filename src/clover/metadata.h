@@ -130,6 +130,8 @@ class MetadataServer : public remote::MessageService {
   std::string name_of(remote::NodeId node) const;
   // It lies, or lay, in memory of this node.
   bool has_part_on(const Home& home) const { return find_home(home) != nullptr; }
+  // And it has this number there.
+  bool has_part_on(remote::NodeId node, const std::string& name) const;
   std::vector<WipeTask> wipes(const Home& home) const;
   // Blank memory takes its part again where it has been left out: written to from now on. `blanked` is what wipes() said before it
   // was done: a volume that it did not name, for the view was another then, is let alone until it is blank, too.

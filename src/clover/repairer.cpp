@@ -51,13 +51,12 @@ void Repairer::saw(Time now, const Home& home) {
   nodes_.push_back({.home = home, .there = true, .again = now, .pause = turn_ * 8 * config_.lifetimes_out});
 }
 
-void Repairer::gone(Time now, NodeId node) {
-  for (auto& seen : nodes_) {
-    if (seen.home.region.base.node != node) continue;
-    if (!seen.there) return;
-    seen.there = false;
+void Repairer::gone(Time now, NodeId node, const std::string& name) {
+  if (Seen* const seen = find(node, name)) {
+    if (!seen->there || seen->home.region.base.node != node) return;
+    seen->there = false;
   }
-  server_.lose(now, node);
+  if (server_.has_part_on(node, name)) server_.lose(now, node);
 }
 
 Task<void> Repairer::run() {

@@ -34,7 +34,8 @@ class Repairer {
 
   // The node's memory is there, and what it is now: the node of that name, if it has one, whatever number it had before.
   void saw(Time now, const Home& home);
-  void gone(Time now, remote::NodeId node);
+  // The node of this number and, if it has one, of this name.
+  void gone(Time now, remote::NodeId node, const std::string& name);
   remote::Task<void> run();
   void stop() { stopping_ = true; }
 

@@ -175,6 +175,11 @@ const Home* MetadataServer::find_home(const Home& home) const {
   return is_another ? nullptr : numbered;
 }
 
+bool MetadataServer::has_part_on(remote::NodeId node, const std::string& name) const {
+  const Home* const known = find_home({.region = {.base = {node, {}, 0}}, .name = name});
+  return known != nullptr && known->region.base.node == node;
+}
+
 // Who has the number now, if any of the store, is not there under it: the two change places.
 void MetadataServer::rename(remote::NodeId from, remote::NodeId to) {
   const auto change = [=](remote::NodeId& node) {

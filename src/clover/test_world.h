@@ -91,7 +91,7 @@ class World {
   }
   void kill_node(std::uint32_t i) {
     fabric.kill_node(remote::NodeId(i));
-    if (repairer) repairer->gone(now, remote::NodeId(i));
+    if (repairer) repairer->gone(now, remote::NodeId(i), server_config.homes[i].name);
   }
 
   // One step of the fabric, all that follows from it, and a little time.

@@ -34,7 +34,7 @@ void StoreRepair::set_nodes(Time now, const Snapshot& snapshot) {
   nodes_.set_nodes(now, snapshot);
   for (const NodeRecord& node : snapshot.nodes) {
     if (node.description.kind != NodeKind::kMemory) continue;
-    if (node.state == NodeState::kGone) repairer_.gone(now, node.id);
+    if (node.state == NodeState::kGone) repairer_.gone(now, node.id, node.description.name);
     if (node.state != NodeState::kReady) continue;
     const auto home = home_of(node, space_);
     if (!home) continue;
