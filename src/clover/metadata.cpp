@@ -153,6 +153,10 @@ void MetadataServer::put_current_view(std::uint32_t client, MessageWriter& out, 
                  .number = view_,
                  .volumes = config_.volumes,
                  .store = config_.store};
+  // Clients of old take the first replica where none lives: what they do there is refused.
+  for (auto& volume : view.volumes) {
+    for (std::size_t j = 0; volume.is_lost() && j < volume.count; ++j) volume.replicas[j].key = remote::RegionKey(0);
+  }
   count = static_cast<std::uint16_t>(view.volumes.size());
   put_view(out, view);
 }

@@ -713,6 +713,27 @@ TEST_F(MetadataReplicasOfThree, AreNotWipedWhereTheOnlyOneThatCountsIsLost) {
   EXPECT_EQ(again.lost_volumes(), 1u);
 }
 
+// Clients of old take the first replica where none lives.
+TEST_F(MetadataReplicasOfThree, HaveNoKeyInAVolumeThatIsLost) {
+  begin_with(2, 64 * 64);
+  EXPECT_TRUE(server->lose(now, remote::NodeId(0)));
+  pass();
+  server->see(now, blank);
+  pass();
+  server->see(now, blank);
+  ASSERT_EQ(server->lost_volumes(), 1u);
+  a = std::make_unique<Talk>(*server, now);
+  a->enter();
+  std::size_t without = 0;
+  for (const Volume& volume : a->last_view.volumes) {
+    for (std::size_t j = 0; j < volume.count; ++j) {
+      without += static_cast<std::size_t>(volume.replicas[j].key == remote::RegionKey(0));
+      EXPECT_EQ(volume.replicas[j].key == remote::RegionKey(0), volume.is_lost());
+    }
+  }
+  EXPECT_EQ(without, 2u);
+}
+
 // Orphans, keys to settle and keys to seal.
 TEST_F(MetadataReplicasOfThree, AskForNoWorkInAVolumeThatIsLost) {
   begin_with(1, 64 * 8000);
