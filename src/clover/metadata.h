@@ -143,7 +143,7 @@ class MetadataServer : public remote::MessageService {
   // It has been; or the primary holds no such node: not there.
   void copied(const CopyTask& task);
   void not_there(const CopyTask& task);
-  // How many replicas are live and not counted yet; out of the view.
+  // How many replicas are live and not counted yet; out of the view, of volumes that are not lost.
   std::size_t joining() const { return joins_.size(); }
   std::size_t missing() const;
   // Volumes whose keys are unavailable for good.

@@ -219,7 +219,8 @@ bool MetadataServer::knows(const Home& home) const {
 std::size_t MetadataServer::missing() const {
   std::size_t out = 0;
   for (const auto& volume : config_.volumes) {
-    for (std::size_t j = 0; j < volume.count; ++j) out += static_cast<std::size_t>(!volume.is_live(j));
+    for (std::size_t j = 0; j < volume.count; ++j)
+      out += static_cast<std::size_t>(volume.live != 0 && !volume.is_live(j));
   }
   return out;
 }

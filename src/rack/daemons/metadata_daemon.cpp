@@ -86,7 +86,10 @@ void add_server(telemetry::MetricSet& set, const clover::MetadataServer& server)
   set.counter("clover_sealed", "keys forgotten", c.sealed);
   set.counter("clover_views", "changes of the view", c.views);
   set.counter("clover_views_let_go", "views that ended early, since all clients had let go of them", c.let_go);
-  set.gauge("clover_replicas_missing", "replicas that are lost", static_cast<double>(server.missing()));
+  set.gauge("clover_replicas_missing", "replicas that are lost, and may come back",
+            static_cast<double>(server.missing()));
+  set.gauge("clover_volumes_lost", "volumes whose keys are unavailable for good",
+            static_cast<double>(server.lost_volumes()));
   set.gauge("clover_replicas_joining", "replicas that are being copied onto", static_cast<double>(server.joining()));
   set.counter("clover_copied", "versions copied onto replicas that came back", c.copied);
 }
