@@ -72,7 +72,6 @@ TEST_F(StoreStoryTest, IsFoundAgainWhereItsMemoryIs) {
   EXPECT_EQ(server->keys(), 1u);
 }
 
-// Whoever was in it goes on, and whoever was in another does not.
 // The directory had forgotten it, and given its number to another.
 TEST_F(StoreStoryTest, KnowsItsMemoryByNameWhateverNumberThatHas) {
   directory_ = SqliteDirectory::open(":memory:", Subnet{}, [] { return Time(); }).value();
@@ -92,6 +91,7 @@ TEST_F(StoreStoryTest, KnowsItsMemoryByNameWhateverNumberThatHas) {
   EXPECT_EQ(server->lost_volumes(), 0u);
 }
 
+// Whoever was in it goes on, and whoever was in another does not.
 TEST_F(StoreStoryTest, KeepsItsNumberAndANewOneHasAnother) {
   const std::uint32_t before = store_;
   EXPECT_NE(before, 0u);

@@ -38,8 +38,10 @@ Error lease_is_of_another(LeaseId lease, const NodeDescription& owner, const Nod
 
 Error no_room_for_nodes() {
   return {fmt::format(
-      "the directory knows {} nodes already, and that is its limit; those that were lost are forgotten after {} s",
-      Directory::kMaxNodes, Directory::kForgetAfter.milliseconds() / 1000)};
+      "the directory knows {} nodes already, and that is its limit; those that were lost are forgotten after {} s, "
+      "memory nodes and metadata servers after {} s",
+      Directory::kMaxNodes, Directory::kForgetAfter.milliseconds() / 1000,
+      Directory::kForgetStoreAfter.milliseconds() / 1000)};
 }
 
 }  // namespace sluice::rack
