@@ -434,7 +434,8 @@ Task<bool> Client::has_room(Place at, std::uint32_t units, Time deadline) {
     if (!parsed || load_le<std::uint64_t>(bytes.data() + std::size_t{8} * i) == object.sequence) co_return true;
     written.push_back({object.key, at + offset});
   }
-  std::ranges::rotate(written, written.begin() + static_cast<std::ptrdiff_t>(c_.rng.below(written.size())));
+  const std::size_t first = c_.rng.below(written.size());
+  std::rotate(written.begin(), written.begin() + static_cast<std::ptrdiff_t>(first), written.end());
   AtOnce all(c_.scheduler, std::min(written.size(), kMostLookedUp), kExaminedAtOnce,
              [&](std::size_t i) { return is_referred(written[i].key, written[i].object, deadline); });
   const bool full = co_await all;

@@ -140,6 +140,8 @@ Task<bool> Client::take(Mutation& op, Space::Purpose purpose, Piece& piece) {
     if (given == Space::Given::kNoSpace && all_seen && c_.now() < op.deadline)
       given = co_await take_larger(op, first, piece);
   }
+  if (given == Space::Given::kNoSpace && !has_time() && c_.now() < op.deadline)
+    given = co_await take_larger(op, first, piece);
   if (last && given == Space::Given::kNoSpace) given = co_await take_now(op, purpose, piece);
   while (last && given == Space::Given::kNoSpace) {
     const bool taken = co_await take_over_kept(units_for(op.value.size()), op.deadline);
