@@ -42,7 +42,8 @@ class MachinePoll : public Pollable {
       const std::size_t n = port_->receive(now, burst_);
       for (std::size_t k = 0; k < n; ++k) machine_.on_frame(now, burst_[k]);
       work += n;
-      if (n == 0) patient_turns_ = 0;  // fewer than there is room for may be all that a port had at hand, not all that there is
+      if (n == 0)
+        patient_turns_ = 0;  // fewer than there is room for may be all that a port had at hand, not all that there is
       if (n < burst_.size()) break;
     }
     if (machine_.next_deadline() > now) return work;
