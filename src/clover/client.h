@@ -269,11 +269,11 @@ class Client {
   bool anything_under_way();
   // A replica has come back, perhaps: tells the server when all that was done under views before has been reported.
   remote::Task<void> settle_view();
-  struct Batch;
   // Orphans to look into, keys to settle and to seal, as the server hands them out: unless there are none, or it is done already.
   void begin_work();
   remote::Task<void> do_work();
-  remote::Task<void> take_pieces(Batch& batch);
+  // False: it is of another membership, of the store before perhaps.
+  remote::Task<bool> do_piece(Work piece, Membership member, Time submitted, std::vector<NodePointer>& checked);
   remote::Task<void> settle(Key key, Cursor head, WorkKind kind);
   // True: no walk along the chain of the key that it holds meets it.
   remote::Task<bool> check_orphan(NodePointer slot);

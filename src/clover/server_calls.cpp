@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "clover/client_parts.h"
+#include "remote/at_once.h"
 
 namespace sluice::clover {
 
@@ -405,28 +406,6 @@ Task<void> Client::flush_links() {
 
 // ---------------------------------------------------------------------------------------------------------------- work
 
-// What is handed out at once, and what came of it.
-struct Client::Batch {
-  Membership member;
-  Time submitted;
-  std::vector<Work> pieces{};
-  std::size_t next = 0;
-  std::size_t workers = 0;
-  std::vector<NodePointer> checked{};
-  std::coroutine_handle<> waiter{};
-
-  // Resumes when the last worker ends.
-  auto all_done() {
-    struct Awaiter {
-      Batch& batch;
-      bool await_ready() const { return batch.workers == 0; }
-      void await_suspend(std::coroutine_handle<> handle) { batch.waiter = handle; }
-      void await_resume() const {}
-    };
-    return Awaiter{*this};
-  }
-};
-
 void Client::begin_work() {
   if (!work_waits_ || working_ || leaving_ || !leased()) return;
   working_ = true;
@@ -444,36 +423,35 @@ Task<void> Client::do_work() {
     const bool answered = co_await call(request, now() + config_.timeout);
     if (!answered || request.header.result != Answer::kOk || request.member != membership()) break;
     more = request.header.count == kWorkAtOnce;
-    Batch batch{.member = request.member, .submitted = request.submitted};
+    const Membership member = request.member;
+    std::vector<Work> pieces;
     for (std::size_t i = 0; i < request.header.count; ++i) {
       Work piece;
       piece.kind = static_cast<WorkKind>(request.answer.take64());
       piece.key = request.answer.take64();
       piece.node.word = request.answer.take64();
-      if (request.answer.ok()) batch.pieces.push_back(piece);
+      if (request.answer.ok()) pieces.push_back(piece);
     }
-    batch.workers = std::min(kWorkers, batch.pieces.size());
-    for (std::size_t i = 0; i < batch.workers; ++i) scheduler_.spawn(take_pieces(batch));
-    co_await batch.all_done();
-    const bool told = co_await send_slots(Request::kChecked, batch.member, std::move(batch.checked));
+    std::vector<NodePointer> checked;
+    remote::AtOnce all(scheduler_, pieces.size(), kWorkers,
+                       [&](std::size_t i) { return do_piece(pieces[i], member, request.submitted, checked); });
+    co_await all;
+    const bool told = co_await send_slots(Request::kChecked, member, std::move(checked));
     static_cast<void>(told);  // what is not comes up again
   }
   working_ = false;
 }
 
-Task<void> Client::take_pieces(Batch& batch) {
-  // Of another membership it was of the store before, perhaps.
-  while (batch.next < batch.pieces.size() && batch.member == membership()) {
-    const Work piece = batch.pieces[batch.next++];
-    ++counters_.work;
-    if (piece.kind != WorkKind::kOrphan) {
-      co_await settle(piece.key, {piece.node, batch.submitted}, piece.kind);
-      continue;
-    }
-    const bool unlinked = co_await check_orphan(piece.node);
-    if (unlinked) batch.checked.push_back(piece.node);
+Task<bool> Client::do_piece(Work piece, Membership member, Time submitted, std::vector<NodePointer>& checked) {
+  if (member != membership()) co_return false;
+  ++counters_.work;
+  if (piece.kind != WorkKind::kOrphan) {
+    co_await settle(piece.key, {piece.node, submitted}, piece.kind);
+    co_return true;
   }
-  if (--batch.workers == 0) scheduler_.post(batch.waiter);
+  const bool unlinked = co_await check_orphan(piece.node);
+  if (unlinked) checked.push_back(piece.node);
+  co_return true;
 }
 
 Task<void> Client::settle(Key key, Cursor head, WorkKind kind) {

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "base/check.h"
-#include "fusee/at_once.h"
+#include "remote/at_once.h"
 
 namespace sluice::fusee {
 
@@ -149,8 +149,8 @@ Task<bool> Growth::take_one(Step step, Time seen, Time deadline) {
 }
 
 Task<bool> Growth::take(const std::vector<Step>& steps, Time seen, Time deadline) {
-  AtOnce taking(c_.scheduler, steps.size(), kStepsAtOnce,
-                [&](std::size_t i) { return take_one(steps[i], seen, deadline); });
+  remote::AtOnce taking(c_.scheduler, steps.size(), kStepsAtOnce,
+                        [&](std::size_t i) { return take_one(steps[i], seen, deadline); });
   co_return co_await taking;
 }
 

@@ -4,8 +4,8 @@
 #include <array>
 #include <utility>
 
-#include "fusee/at_once.h"
 #include "fusee/client.h"
+#include "remote/at_once.h"
 
 namespace sluice::fusee {
 
@@ -152,8 +152,8 @@ Task<bool> Client::examine(Block& block, std::uint32_t& next, Time deadline) {
     }
   }
   bool all_known = true;
-  AtOnce all(c_.scheduler, found.size(), kExaminedAtOnce,
-             [&](std::size_t i) { return examine_one(block, found[i], next, deadline, all_known); });
+  remote::AtOnce all(c_.scheduler, found.size(), kExaminedAtOnce,
+                     [&](std::size_t i) { return examine_one(block, found[i], next, deadline, all_known); });
   co_await all;
   co_return all_known;
 }
@@ -436,8 +436,8 @@ Task<bool> Client::has_room(Place at, std::uint32_t units, Time deadline) {
   }
   const std::size_t first = c_.rng.below(written.size());
   std::rotate(written.begin(), written.begin() + static_cast<std::ptrdiff_t>(first), written.end());
-  AtOnce all(c_.scheduler, std::min(written.size(), kMostLookedUp), kExaminedAtOnce,
-             [&](std::size_t i) { return is_referred(written[i].key, written[i].object, deadline); });
+  remote::AtOnce all(c_.scheduler, std::min(written.size(), kMostLookedUp), kExaminedAtOnce,
+                     [&](std::size_t i) { return is_referred(written[i].key, written[i].object, deadline); });
   const bool full = co_await all;
   co_return !full;
 }
@@ -519,7 +519,7 @@ Task<bool> Client::leave_some(std::span<const std::uint32_t> clients, std::uint3
     if (half_done || is_theirs(word)) leaving.push_back({c_.map.owner(partition, first + i), word, half_done});
   }
   bool reached = true;
-  AtOnce all(c_.scheduler, leaving.size(), leaving.size(), [&](std::size_t i) {
+  remote::AtOnce all(c_.scheduler, leaving.size(), leaving.size(), [&](std::size_t i) {
     // Half done, it is looked at again.
     return leaving[i].half_done ? end_claim(leaving[i].at, deadline, reached)
                                 : leave_one(leaving[i].at, leaving[i].word, seen, deadline, reached);

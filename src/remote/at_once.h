@@ -9,13 +9,13 @@
 #include "remote/scheduler.h"
 #include "remote/task.h"
 
-namespace sluice::fusee {
+namespace sluice::remote {
 
 template <class Step>
 class AtOnce {
  public:
   // step(i) is a Task<bool>, for each i below `count`; up to `most` of them are under way at once.
-  AtOnce(remote::Scheduler& scheduler, std::size_t count, std::size_t most, Step step)
+  AtOnce(Scheduler& scheduler, std::size_t count, std::size_t most, Step step)
       : scheduler_(scheduler), count_(count), most_(std::min(most, count)), step_(std::move(step)) {}
   AtOnce(const AtOnce&) = delete;
   AtOnce& operator=(const AtOnce&) = delete;
@@ -30,7 +30,7 @@ class AtOnce {
   bool await_resume() const { return all_; }
 
  private:
-  static remote::Task<void> take(AtOnce& self) {
+  static Task<void> take(AtOnce& self) {
     while (self.next_ < self.count_ && self.all_) {
       const std::size_t i = self.next_++;
       const bool taken = co_await self.step_(i);
@@ -39,7 +39,7 @@ class AtOnce {
     if (--self.working_ == 0) self.scheduler_.post(self.waiter_);
   }
 
-  remote::Scheduler& scheduler_;
+  Scheduler& scheduler_;
   std::size_t count_;
   std::size_t most_;
   Step step_;
@@ -49,4 +49,4 @@ class AtOnce {
   std::coroutine_handle<> waiter_;
 };
 
-}  // namespace sluice::fusee
+}  // namespace sluice::remote
