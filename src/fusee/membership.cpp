@@ -1,6 +1,7 @@
 #include "fusee/membership.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "fusee/restoration.h"
@@ -218,6 +219,57 @@ bool Membership::may_be_at_work(std::uint32_t ballot) {
   return c_.now() < outbid_from_;
 }
 
+std::optional<Change> Membership::accepted_by_most() const {
+  for (const Node& node : nodes_) {
+    if (!node.voted || node.ballot.accepted() == 0) continue;
+    const auto same = std::ranges::count_if(nodes_, [&node](const Node& other) {
+      return other.voted && other.ballot.accepted() == node.ballot.accepted();
+    });
+    if (static_cast<std::size_t>(same) >= majority()) return node.accepted_in()->change(node.ballot.node());
+  }
+  return std::nullopt;
+}
+
+Task<void> Membership::swap(std::vector<Promise>& promises, std::vector<Operation> swaps) {
+  SLUICE_CHECK(promises.size() == swaps.size());
+  co_await c_.memory.all(swaps);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < swaps.size(); ++i) {
+    if (swaps[i].status == Status::kOk && swaps[i].prior == swaps[i].compare) promises[kept++] = promises[i];
+  }
+  promises.resize(kept);
+}
+
+Task<void> Membership::promise(std::uint32_t view, std::uint32_t ballot, std::vector<Promise>& promises) {
+  std::vector<Operation> swaps;
+  promises.clear();
+  for (const Node& node : nodes_) {
+    if (!node.voted) continue;
+    const Proposal* const named = node.accepted_in();
+    const std::size_t free = named == node.proposals.data() ? 1 : 0;
+    promises.push_back({.at = record(node, view),
+                        .before = node.ballot,
+                        .offset = 16 + 8 * free,
+                        .there = node.proposals[free].raw,
+                        .accepted = named == nullptr ? Change{} : named->change(node.ballot.node())});
+    const Ballot promised = Ballot::of(ballot, node.ballot.accepted(), node.ballot.node());
+    swaps.push_back(remote::swap_operation(promises.back().at, node.ballot.raw, promised.raw));
+  }
+  co_await swap(promises, std::move(swaps));
+}
+
+Task<void> Membership::accept(std::uint32_t ballot, const Change& value, std::vector<Promise>& promises) {
+  std::vector<Operation> swaps;
+  for (const Promise& p : promises)
+    swaps.push_back(remote::swap_operation(p.at + p.offset, p.there, Proposal::of(ballot, value).raw));
+  co_await swap(promises, std::exchange(swaps, {}));
+  for (const Promise& p : promises) {
+    const Ballot promised = Ballot::of(ballot, p.before.accepted(), p.before.node());
+    swaps.push_back(remote::swap_operation(p.at, promised.raw, Ballot::of(ballot, ballot, value.node).raw));
+  }
+  co_await swap(promises, std::move(swaps));
+}
+
 // Paxos, with this client as proposer. Nothing: not decided, as far as is known.
 //
 // A ballot is accepted in one CAS, and has no place for all of a change; so the rest is written before, in that of an acceptor's two proposals which
@@ -226,58 +278,24 @@ bool Membership::may_be_at_work(std::uint32_t ballot) {
 // put there, or its own CAS fails, and it does not go on with this acceptor. So what a ballot has accepted stays where it is.
 Task<std::optional<Change>> Membership::decide(std::uint32_t view, Change wanted) {
   Duration backoff{};
-  std::vector<Operation> swaps;
-  struct Promise {
-    remote::RemoteAddress at;
-    Ballot before;
-    std::uint64_t offset = 0;  // of the proposal that may be written over
-    std::uint64_t there = 0;
-    Change accepted;
-  };
   std::vector<Promise> promises;
-  const auto keep = [&swaps, &promises] {
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < swaps.size(); ++i) {
-      if (swaps[i].status == Status::kOk && swaps[i].prior == swaps[i].compare) promises[kept++] = promises[i];
-    }
-    promises.resize(kept);
-  };
   for (int round = 0; round < kRounds; ++round) {
     const bool answered = co_await ask(view);
     if (!answered) co_return std::nullopt;
     if (told_) co_return told_;
+    if (const auto decided = accepted_by_most()) co_return decided;
     std::uint32_t highest = 0;
     for (const Node& node : nodes_) {
-      if (!node.voted) continue;
-      highest = std::max(highest, node.ballot.promised());
-      const auto same = std::ranges::count_if(nodes_, [&node](const Node& other) {
-        return other.voted && other.ballot.accepted() == node.ballot.accepted();
-      });
-      if (node.ballot.accepted() != 0 && static_cast<std::size_t>(same) >= majority())
-        co_return node.accepted_in()->change(node.ballot.node());
+      if (node.voted) highest = std::max(highest, node.ballot.promised());
     }
     if (may_be_at_work(highest)) co_return std::nullopt;
     const std::uint32_t round_before = highest >> 20;
     if (round_before >= kMostRounds) co_return std::nullopt;
     const std::uint32_t mine = (round_before + 1) << 20 | (c_.client & kBallotClient);
 
-    swaps.clear();
-    promises.clear();
-    for (const Node& node : nodes_) {
-      if (!node.voted) continue;
-      const Proposal* const named = node.accepted_in();
-      const std::size_t free = named == node.proposals.data() ? 1 : 0;
-      promises.push_back({.at = record(node, view),
-                          .before = node.ballot,
-                          .offset = 16 + 8 * free,
-                          .there = node.proposals[free].raw,
-                          .accepted = named == nullptr ? Change{} : named->change(node.ballot.node())});
-      const Ballot promise = Ballot::of(mine, node.ballot.accepted(), node.ballot.node());
-      swaps.push_back(remote::swap_operation(promises.back().at, node.ballot.raw, promise.raw));
-    }
-    co_await c_.memory.all(swaps);
-    keep();
+    co_await promise(view, mine, promises);
     if (promises.size() >= majority()) {
+      // What was accepted last may have been decided.
       Change value = wanted;
       std::uint32_t latest = 0;
       for (const Promise& p : promises) {
@@ -285,18 +303,7 @@ Task<std::optional<Change>> Membership::decide(std::uint32_t view, Change wanted
         latest = p.before.accepted();
         value = p.accepted;
       }
-      swaps.clear();
-      for (const Promise& p : promises)
-        swaps.push_back(remote::swap_operation(p.at + p.offset, p.there, Proposal::of(mine, value).raw));
-      co_await c_.memory.all(swaps);
-      keep();
-      swaps.clear();
-      for (const Promise& p : promises) {
-        const Ballot promised = Ballot::of(mine, p.before.accepted(), p.before.node());
-        swaps.push_back(remote::swap_operation(p.at, promised.raw, Ballot::of(mine, mine, value.node).raw));
-      }
-      co_await c_.memory.all(swaps);
-      keep();
+      co_await accept(mine, value, promises);
       if (promises.size() >= majority()) co_return value;
     }
     co_await c_.back_off(backoff);

@@ -114,6 +114,15 @@ class Membership {
     }
   };
 
+  // Of one acceptor.
+  struct Promise {
+    remote::RemoteAddress at;  // its record
+    Ballot before;
+    std::uint64_t offset = 0;  // of the proposal that may be written over
+    std::uint64_t there = 0;
+    Change accepted;
+  };
+
   std::size_t majority() const { return nodes_.size() / 2 + 1; }
   remote::RemoteAddress record(const Node& node, std::uint32_t view) const {
     return node.heap + (kChangeOffset + kChangeBytes * view);
@@ -137,6 +146,14 @@ class Membership {
   // The same, and: nobody has accepted anything, so a lease can be had.
   remote::Task<bool> ask_for_lease();
   bool may_be_at_work(std::uint32_t ballot);
+  // Of those who have voted in the last reading.
+  std::optional<Change> accepted_by_most() const;
+  // Asks them to promise `ballot`: left are those who have.
+  remote::Task<void> promise(std::uint32_t view, std::uint32_t ballot, std::vector<Promise>& promises);
+  // Asks those who have promised `ballot` to accept it: left are those who have.
+  remote::Task<void> accept(std::uint32_t ballot, const Change& value, std::vector<Promise>& promises);
+  // A CAS at each: left are those where it has swapped.
+  remote::Task<void> swap(std::vector<Promise>& promises, std::vector<remote::Operation> swaps);
   remote::Task<std::optional<Change>> decide(std::uint32_t view, Change wanted);
   void apply(const Change& change);
   // At most this, at random.

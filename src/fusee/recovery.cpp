@@ -17,6 +17,51 @@ constexpr std::uint32_t kOwnersAtOnce = 64;  // read
 constexpr std::size_t kShares = 4;           // into so many goes what was left behind, and an audit takes one
 constexpr std::size_t kExaminedAtOnce = 32;  // objects: each takes some round trips, one after another
 constexpr std::size_t kMostLookedUp = 64;    // objects of a block, before it is taken over for the room that it has
+
+// The slots of a key's two choices as they were read: the primary's, then each backup's.
+struct SlotsRead {
+  static constexpr std::size_t kSlots = 2 * kSlotsAChoice;  // of one replica
+
+  Choices choices;
+  std::array<std::uint8_t, kSlots * 8 * kMostReplicas> bytes;
+
+  MutableBytes primary() { return MutableBytes(bytes).first(kSlots * 8); }
+  MutableBytes backups() { return MutableBytes(bytes).subspan(kSlots * 8); }
+  Place place(std::size_t slot) const { return choices.run[slot / kSlotsAChoice] + slot % kSlotsAChoice * 8; }
+  Word word(std::size_t replica, std::size_t slot) const {
+    return {load_le<std::uint64_t>(bytes.data() + (replica * kSlots + slot) * 8)};
+  }
+
+  struct Reference {
+    Place slot;
+    Word word{};  // raw 0: none
+  };
+  // The first in replicas [first, last).
+  Reference reference(Place object, std::size_t first, std::size_t last) const {
+    for (std::size_t replica = first; replica < last; ++replica) {
+      for (std::size_t i = 0; i < kSlots; ++i) {
+        if (word(replica, i).raw != 0 && word(replica, i).object() == object) return {place(i), word(replica, i)};
+      }
+    }
+    return {};
+  }
+  // Does a backup hold something else in that slot?
+  bool differs(const Reference& found, std::size_t replicas) const {
+    for (std::size_t i = 0; i < kSlots; ++i) {
+      if (place(i) != found.slot) continue;
+      for (std::size_t replica = 1; replica < replicas; ++replica) {
+        if (word(replica, i).raw != found.word.raw) return true;
+      }
+    }
+    return false;
+  }
+  bool all_frozen() const {  // in the primary
+    for (std::size_t i = 0; i < kSlots; ++i) {
+      if (!word(0, i).frozen()) return false;
+    }
+    return true;
+  }
+};
 }  // namespace
 
 Task<bool> Client::read_choices(const Choices& choices, std::uint32_t first, std::uint32_t last, MutableBytes into,
@@ -39,69 +84,41 @@ Task<bool> Client::read_choices(const Choices& choices, std::uint32_t first, std
 
 // The backups first: a word that they held goes, if at all, into the primary, and is found there, or has been replaced for good.
 Task<bool> Client::find_reference(Key key, Place object, Time deadline, Entry& found) {
-  Table table;
-  Choices choices;
-  std::array<std::uint8_t, 2 * kChoiceBytes * kMostReplicas> slots;
-  const MutableBytes in_backups = MutableBytes(slots).subspan(2 * kChoiceBytes);
-  const auto look_for = [&](std::size_t first, std::size_t last) {
-    for (std::size_t i = first * 2 * kSlotsAChoice; i < last * 2 * kSlotsAChoice; ++i) {
-      const Word word{load_le<std::uint64_t>(slots.data() + i * 8)};
-      if (word.raw == 0 || word.object() != object) continue;
-      found.word = word;
-      found.slot = choices.run[i / kSlotsAChoice % 2] + i % kSlotsAChoice * 8;
-      return true;
-    }
-    return false;
-  };
-  // Does a backup hold something else in that slot?
-  const auto differs = [&] {
-    for (std::size_t i = 0; i < 2 * kSlotsAChoice; ++i) {
-      if (choices.run[i / kSlotsAChoice] + i % kSlotsAChoice * 8 != found.slot) continue;
-      for (std::uint32_t replica = 1; replica < c_.map.word_replicas(found.slot); ++replica) {
-        const std::size_t at = (replica * 2 * kSlotsAChoice + i) * 8;
-        if (load_le<std::uint64_t>(slots.data() + at) != found.word.raw) return true;
-      }
-    }
-    return false;
-  };
-  // In the primary.
-  const auto all_frozen = [&] {
-    for (std::size_t i = 0; i < 2 * kSlotsAChoice; ++i) {
-      if (!Word{load_le<std::uint64_t>(slots.data() + i * 8)}.frozen()) return false;
-    }
-    return true;
-  };
+  SlotsRead slots;
   while (c_.now() < deadline) {
     found = Entry{};
-    table = growth_.table(key);
-    choices = c_.map.choices(key, table);
+    const Table table = growth_.table(key);
+    const Choices choices = slots.choices = c_.map.choices(key, table);
     const std::uint32_t view = c_.view;
     const std::uint32_t most = std::max(c_.map.word_replicas(choices.run[0]), c_.map.word_replicas(choices.run[1]));
-    if (most > 1) {
-      const bool read = co_await read_choices(choices, 1, most, in_backups, deadline);
-      bool again = read;
-      if (!read) again = co_await c_.again(deadline);
-      if (!again) co_return false;
-      if (!read || view != c_.view) continue;
+    bool read = most == 1;
+    if (!read) read = co_await read_choices(choices, 1, most, slots.backups(), deadline);
+    if (read && view == c_.view) {
+      found.seen = c_.now();
+      read = co_await read_choices(choices, 0, 1, slots.primary(), deadline);
     }
-    found.seen = c_.now();
-    const bool read = co_await read_choices(choices, 0, 1, slots, deadline);
     bool again = read;
     if (!read) again = co_await c_.again(deadline);
     if (!again) co_return false;
     if (!read || view != c_.view) continue;
-    if (all_frozen()) {
+    if (slots.all_frozen()) {
       bool split = false;
       const bool known = co_await growth_.find_out(table, deadline, split);
       if (!known) again = co_await c_.again(deadline);
       if (!again) co_return false;
       if (!known || split) continue;
     }
-    const bool in_primary = look_for(0, 1);
-    if (in_primary && !differs()) co_return true;
-    if (!in_primary && (most == 1 || !look_for(1, most))) co_return true;
-    // Half done: it is decided, then looked for again.
-    const bool finished = co_await snapshot_.finish(WordKind::kEntry, found.slot, deadline);
+    const SlotsRead::Reference its = slots.reference(object, 0, 1);
+    if (its.word.raw != 0 && !slots.differs(its, c_.map.word_replicas(its.slot))) {
+      found.word = its.word;
+      found.slot = its.slot;
+      co_return true;
+    }
+    SlotsRead::Reference half_done = its;
+    if (its.word.raw == 0) half_done = slots.reference(object, 1, most);
+    if (half_done.word.raw == 0) co_return true;
+    // It is decided, then looked for again.
+    const bool finished = co_await snapshot_.finish(WordKind::kEntry, half_done.slot, deadline);
     if (!finished) co_return false;
   }
   co_return false;
