@@ -124,6 +124,7 @@ remote::Task<GetResult> Client::get(ByteView key, MutableBytes into) {
     asked[replica] = true;
     counters_.failovers += std::exchange(failing, false) ? 1u : 0u;
     const Found found = co_await find(replica, key, into, result);
+    if (found != Found::kUnreachable) states_[replica].failures = 0;
     if (found == Found::kYes) co_return result;
     if (found == Found::kTooLong) co_return GetResult{.outcome = Outcome::kTooLong};
     if (found == Found::kUnreachable) {
@@ -131,7 +132,6 @@ remote::Task<GetResult> Client::get(ByteView key, MutableBytes into) {
       failing = true;
       continue;
     }
-    states_[replica].failures = 0;
     result.outcome = Outcome::kMiss;
     // As far as we know it never began anew: who has missed changes, and who is left out, need not be asked. The others of its rank are, for
     // it may have before we came.
@@ -180,7 +180,6 @@ remote::Task<Client::Found> Client::read_entry(std::size_t replica, Word word, B
   changed = changed || !entry || tag_of(entry->hash) != word.tag;
   if (!entry || !std::ranges::equal(entry->key, key)) co_return Found::kNo;
   learn(entry->version);
-  states_[replica].failures = 0;
   if (entry->erased) {
     result = {.outcome = Outcome::kMiss, .length = 0, .version = entry->version};
     co_return Found::kYes;
@@ -293,6 +292,7 @@ remote::Task<void> Client::ask(std::size_t replica, ByteView request, Time deadl
     answer.reset();
     co_await memory_.scheduler().sleep_for(config_.answer_pause);
   }
+  if (answer) states_[replica].failures = 0;
   if (!answer) {
     states_[replica].stale = true;
     failed(replica);

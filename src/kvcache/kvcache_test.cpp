@@ -539,5 +539,18 @@ TEST(CacheClient, AReplicaThatFallsSilentBeforeTheLookThatIsDueIsLeftOut) {
   EXPECT_TRUE(p.client.up(1));
 }
 
+TEST(CacheClient, FailuresBeforeAndAfterAChangeThatAReplicaHasTakenAreNotInARow) {
+  Pair p;
+  for (int round = 0; round < 3; ++round) {
+    p.memory.silent = {p.node(1)};
+    p.memory.unheard = 0;
+    for (int i = 0; p.memory.unheard == 0; ++i) EXPECT_EQ(p.world.get(p.client, Pair::key(i)), "v");
+    p.memory.silent.clear();
+    EXPECT_EQ(p.world.set(p.client, "another", "v"), Outcome::kOk);
+    EXPECT_TRUE(p.client.up(1));
+  }
+  EXPECT_EQ(p.client.counters().left_out, 0u);
+}
+
 }  // namespace
 }  // namespace sluice::kvcache

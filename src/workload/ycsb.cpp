@@ -95,20 +95,20 @@ Key KeySpace::at(std::uint64_t position) const {
 }
 
 KeyChooser::KeyChooser(KeyDistribution distribution, std::uint64_t items, std::uint32_t theta_thousandths)
-    : distribution_(distribution), theta_thousandths_(theta_thousandths) {
+    : distribution_(distribution), items_(items), theta_thousandths_(theta_thousandths) {
   SLUICE_CHECK(items > 0);
   using enum KeyDistribution;
   if (distribution == kUniform || distribution == kSequential) return;
-  // Those inserted later are drawn among, too: a rank that does not exist yet is drawn again.
   const std::uint64_t universe = distribution == kScrambledZipfian ? kScrambledUniverse
                                  : distribution == kLatest         ? items * kGrowth
                                                                    : items;
   zipf_ = std::make_shared<const Zipf>(universe, theta_thousandths);
-  if (distribution == kLatest) larger_ = std::make_shared<Zipfs>();
+  larger_ = std::make_shared<Zipfs>();
 }
 
+// Those inserted later are drawn among, too: a rank that does not exist yet is drawn again, which leaves the others their shares.
 const Zipf& KeyChooser::zipf_of(std::uint64_t count) const {
-  if (larger_ == nullptr || count <= zipf_->items()) return *zipf_;
+  if (count <= zipf_->items()) return *zipf_;
   Zipfs& zipfs = *larger_;
   while (zipfs.empty() || zipfs.back()->items() < count) {
     const std::uint64_t universe = (zipfs.empty() ? zipf_ : zipfs.back())->items() * kGrowth;
@@ -122,7 +122,14 @@ Key KeyChooser::choose(const KeySpace& keys, Rng& rng) const {
   SLUICE_CHECK(count > 0 && distribution_ != KeyDistribution::kSequential);
   switch (distribution_) {
     case KeyDistribution::kUniform: return keys.at(rng.below(count));
-    case KeyDistribution::kScrambledZipfian: return keys.at(fnv(zipf_->draw(rng)) % count);
+    case KeyDistribution::kScrambledZipfian: {
+      // Among more keys than there are, so that hot ones stay the same when one is inserted.
+      std::uint64_t among = items_;
+      while (among < count) among *= kGrowth;
+      std::uint64_t position = fnv(zipf_->draw(rng)) % among;
+      while (position >= count) position = fnv(zipf_->draw(rng)) % among;
+      return keys.at(position);
+    }
     case KeyDistribution::kZipfian:
     case KeyDistribution::kLatest:
     case KeyDistribution::kSequential: break;

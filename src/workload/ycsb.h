@@ -77,7 +77,7 @@ class KeySpace {
 
 class KeyChooser {
  public:
-  // For `items` keys; kLatest stays right while more are inserted. REQUIRES: items > 0.
+  // For `items` keys; it stays right while more are inserted, and draws those, too. REQUIRES: items > 0.
   KeyChooser(KeyDistribution distribution, std::uint64_t items, std::uint32_t theta_thousandths = Zipf::kYcsbTheta);
   // REQUIRES: not kSequential.
   Key choose(const KeySpace& keys, Rng& rng) const;
@@ -87,10 +87,11 @@ class KeyChooser {
   const Zipf& zipf_of(std::uint64_t count) const;
 
   KeyDistribution distribution_;
+  std::uint64_t items_;
   std::uint32_t theta_thousandths_;
   std::shared_ptr<const Zipf> zipf_;
-  std::shared_ptr<Zipfs>
-      larger_;  // kLatest: for more keys than there were at first, made when needed, each of four times the one before
+  // For more keys than there were at first, made when needed, each of four times the one before.
+  std::shared_ptr<Zipfs> larger_;
 };
 
 }  // namespace sluice::workload

@@ -118,6 +118,28 @@ TEST(KeyChooser, PrefersTheLatestHoweverManyAreInserted) {
   EXPECT_GT(std::accumulate(seen.begin(), seen.begin() + 500, 0), 200'000 / 20);  // the older half: 9 %
 }
 
+TEST(KeyChooser, DrawsWhatIsInsertedFromEveryDistributionOfKeysAndLeavesTheHotOnesHot) {
+  using enum KeyDistribution;
+  for (const KeyDistribution distribution : {kUniform, kZipfian, kScrambledZipfian}) {
+    KeySpace keys(1000);
+    const KeyChooser chooser(distribution, 1000);
+    Rng rng(7);
+    const auto hottest_and_new = [&] {
+      std::vector<int> seen(keys.count());
+      for (int i = 0; i < 100'000; ++i) ++seen.at(chooser.choose(keys, rng));
+      return std::pair{std::max_element(seen.begin(), seen.end()) - seen.begin(),
+                       std::accumulate(seen.begin() + 1000, seen.end(), 0)};
+    };
+    for (int i = 0; i < 1000; ++i) keys.acknowledge(keys.reserve());
+    const auto before = hottest_and_new();
+    // Uniformly the newer half gets a half; the ranks of Zipf's say what it gets, and scrambled it is the hash of the hot ones that does.
+    EXPECT_GT(before.second, distribution == kZipfian ? 6'000 : 30'000) << to_string(distribution);
+    keys.acknowledge(keys.reserve());
+    if (distribution == kUniform) continue;
+    EXPECT_EQ(hottest_and_new().first, before.first) << to_string(distribution);
+  }
+}
+
 TEST(KeySpace, HasEachKeyOnceInTurn) {
   std::vector<int> seen(100);
   for (std::uint32_t thread = 0; thread < 4; ++thread) {
