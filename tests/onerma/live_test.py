@@ -193,17 +193,24 @@ class Onerma(unittest.TestCase):
             target = subprocess.Popen([SLUICE, "onerma", "target", "--port", port, "--grants", grants, "--memory", "64MiB"], stderr=subprocess.PIPE, text=True)
             try:
                 self.assertIn("serves", target.stderr.readline())
-                clients = [subprocess.Popen(
-                    [SLUICE, "onerma", "bench", "--port", port, "--grants", grants, "--ops", "read", "--sizes", "64", "--depths", "16", "--duration", "1500ms",
-                     "--json"], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-                points = [json.loads(client.communicate(timeout=PATIENCE)[0])[0] for client in clients]
+                def begin():
+                    return subprocess.Popen(
+                        [SLUICE, "onerma", "bench", "--port", port, "--grants", grants, "--ops", "read", "--sizes", "64", "--depths", "16", "--duration", "1500ms",
+                         "--json"], stdout=subprocess.PIPE, text=True)
+
+                def retries(clients):
+                    return sum(json.loads(client.communicate(timeout=PATIENCE)[0])[0]["retries"] for client in clients)
+
+                alone = retries([begin()])
+                together = retries([begin(), begin()])
             finally:
                 for process in (target, switch):
                     process.kill()
                     process.wait(PATIENCE)
                 target.stderr.close()
             # With one address for both, each took answers of the other, which then waited for 0.1 s: dozens of times.
-            self.assertLess(sum(point["retries"] for point in points), 10)
+            # A machine that is busy with something else has its part in them, as when one was alone.
+            self.assertLess(together, 10 + 4 * alone)
 
     def test_the_packet_port_carries_it_between_two_ends_of_a_veth_pair(self):
         own = [] if os.geteuid() == 0 else ["--map-root-user", "--user"]
