@@ -8,6 +8,7 @@ SLUICE is the program. What listens does so on loopback.
 
 import concurrent.futures
 import json
+import mmap
 import os
 import pathlib
 import re
@@ -25,6 +26,20 @@ import live_rack  # noqa: E402
 from live_rack import wait_until  # noqa: E402
 
 PATIENCE = 120
+
+
+def looking_costs_memory():
+    """Does this kernel give private memory that was never written pages of its own where it is read? Most show one page of zeros."""
+    length = 16 << 20
+
+    def resident():
+        return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+    with mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        before = resident()
+        for at in range(0, length, mmap.PAGESIZE):
+            memory[at]
+        return resident() - before > length // 2
 
 
 class TenantsTest(live_rack.LiveRack):
@@ -486,7 +501,10 @@ class TenantsTest(live_rack.LiveRack):
         self.as_tenant(red, "remote", "write", "heap", "0x8000000", "--text", "in the midst", code=0)
         before = self.resident("memory2")
         self.sluice("region", "move", "heap", "--tenant", "red", "--to", "memory2", code=0)
-        self.assertLess(self.resident("memory2") - before, 64 << 20)
+        if looking_costs_memory():
+            print("how much is resident is not judged: this kernel gives memory that is only read pages of its own", file=sys.stderr)
+        else:
+            self.assertLess(self.resident("memory2") - before, 64 << 20)
         self.assertIn("in the midst", self.as_tenant(red, "remote", "read", "heap", "0x8000000", "16", code=0).stdout)
         # A move that goes on finds what the one before has left there.
         self.post("/v1/regions", {"do": "move", "tenant": "red", "name": "heap", "node": "memory1"})
