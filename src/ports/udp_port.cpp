@@ -73,7 +73,10 @@ void UdpHub::dispatch(const UdpSocket::Arrival& arrival, std::size_t buffer) {
     ports_.erase(found);  // that one is over; whoever is there now is a stranger
     port = nullptr;
   }
-  if (port == nullptr) {
+  if (arrival.length == 0) {  // nothing that an end of ours sends
+    ++(port == nullptr ? refused_ : port->counters_.rx_malformed);
+    give_back(buffer);
+  } else if (port == nullptr) {
     meet_stranger(arrival.source, {buffers_[buffer].get(), std::min(arrival.length, arrival.segment)});
     give_back(buffer);
   } else if (port->inbound_.size() >= UdpPort::kMostInbound) {

@@ -12,6 +12,8 @@
 #include <functional>
 #include <vector>
 
+#include "base/rng.h"
+
 namespace sluice::ports {
 namespace {
 
@@ -428,7 +430,81 @@ TEST_F(UdpPortTest, CountsForeignAndMalformedDatagrams) {
   ASSERT_TRUE(send(*caller, 1, 60));
   caller->flush(now_);
   EXPECT_TRUE(until([&] { return take(*callee).size() == 1; }));
-  EXPECT_EQ(callee->counters().rx_malformed, 2u);
+  EXPECT_EQ(callee->counters().rx_malformed, 3u);
+}
+
+TEST_F(UdpPortTest, SurvivesAnEmptyDatagramWhileItsPortHasABacklog) {
+  auto caller = call();
+  auto callee = meet(*caller);
+  ASSERT_TRUE(callee);
+  ASSERT_TRUE(until([&] {
+    send(*caller, 1, 60);
+    caller->flush(now_);
+    listener_->accept(now_);  // which receives for all, and the port takes nothing
+    return callee->counters().rx_lost > 0;
+  }));
+  ASSERT_EQ(::send(caller->wait_descriptor(), "", 0, 0), 0);
+  EXPECT_TRUE(until([&] {
+    listener_->accept(now_);
+    return callee->counters().rx_malformed > 0;
+  }));
+}
+
+// One datagram of many short frames.
+std::vector<std::uint8_t> crowded(const ContainerHeader& header) {
+  std::vector<std::uint8_t> datagram(kContainerHeader);
+  header.write(datagram.data());
+  for (int i = 0; i < 900; ++i) {
+    datagram.insert(datagram.end(), {0, 60});
+    datagram.resize(datagram.size() + 60, 7);
+  }
+  return datagram;
+}
+
+// Lengths from none to the longest, sound, cut short and damaged, of those who have a port and of strangers, and more than is fetched.
+TEST_F(UdpPortTest, SurvivesDatagramsOfEveryLengthWithAndWithoutABacklog) {
+  Rng rng(11);
+  std::vector<std::unique_ptr<UdpPort>> callers;
+  std::vector<std::unique_ptr<Port>> callees;
+  for (int i = 0; i < 4; ++i) {
+    callers.push_back(call());
+    callees.push_back(meet(*callers.back()));
+    ASSERT_TRUE(callees.back());
+  }
+  callees.pop_back();  // that one is a stranger, who greets at times
+  std::array<Frame, 64> burst;
+  std::uint64_t touched = 0;
+  const auto ids = [&] { return SessionId(static_cast<std::uint32_t>(rng.below(3))); };
+  for (int turn = 0; turn < 3'000; ++turn) {
+    now_ = now_ + Duration::microseconds(50);
+    for (std::uint64_t i = rng.below(8); i > 0; --i) {
+      auto datagram = crowded({static_cast<ContainerKind>(rng.below(6)), ids(), ids()});
+      if (rng.below(3) == 0) datagram.resize(rng.below(rng.below(2) == 0 ? datagram.size() : 40));
+      if (rng.below(4) == 0) datagram.clear();
+      if (!datagram.empty() && rng.below(3) == 0) datagram[rng.below(datagram.size())] ^= 1;
+      ::send(callers[rng.below(callers.size())]->wait_descriptor(), datagram.data(), datagram.size(), MSG_DONTWAIT);
+    }
+    for (std::uint8_t i = 0; i < 10; ++i) send(*callers[i % callers.size()], i, 1 + rng.below(port::kMaxFrame));
+    for (auto& caller : callers) {
+      caller->flush(now_);
+      caller->receive(now_, burst);
+    }
+    if (auto again = listener_->accept(now_)) callees.push_back(std::move(again));
+    for (auto& callee : callees) {
+      const auto count = callee->receive(now_, std::span(burst).first(rng.below(3)));
+      for (const Frame& frame : std::span(burst).first(count)) touched += frame.data[frame.length - 1];
+    }
+    std::erase_if(callees, [](const auto& callee) { return callee->state() == PortState::kDown; });
+  }
+  std::uint64_t lost = 0, malformed = 0;
+  for (const auto& callee : callees) {
+    lost += callee->counters().rx_lost;
+    malformed += callee->counters().rx_malformed;
+  }
+  EXPECT_GT(touched, 0u);
+  EXPECT_GT(lost, 0u);
+  EXPECT_GT(malformed, 0u);
+  EXPECT_GT(listener_->refused(), 0u);
 }
 
 class UdpPortWithThreePeers : public UdpPortTest {
