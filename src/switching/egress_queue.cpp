@@ -9,7 +9,7 @@ EgressQueue::EgressQueue(std::size_t capacity) : capacity_(capacity / 4 * 4) {
 }
 
 MutableBytes EgressQueue::push(ByteView frame) {
-  if (!buffer_) buffer_ = std::make_unique<std::uint8_t[]>(capacity_);
+  if (!buffer_) buffer_ = std::make_unique_for_overwrite<std::uint8_t[]>(capacity_);
   if (frames_ == 0)
     head_ = tail_ = used_ = 0;  // else what is left behind the last frame could be too short for this one
   const std::size_t needed = record_size(frame.size());

@@ -30,9 +30,9 @@ void HostStage::process(Time, std::span<Packet> packets, port::FrameSink& outbox
 }
 
 void HostStage::send_back(Packet& packet, port::FrameSink& outbox) {
-  packet.action = Packet::Action::kDrop;
   std::uint8_t* const copy = outbox.reserve(packet.frame.length);
-  if (copy == nullptr) return;
+  if (copy == nullptr) return;  // the switch will not send it where it came from, and counts that
+  packet.action = Packet::Action::kDrop;
   std::copy_n(packet.frame.data, packet.frame.length, copy);
   outbox.commit(packet.frame.length);
 }

@@ -27,15 +27,17 @@ class HostStage final : public Stage {
 
   HostStage(const wire::MacAddress& host, Listener listener) : host_(host), listener_(std::move(listener)) {}
 
+  static constexpr std::size_t kPlaceByte = 1;
   static wire::MacAddress mac_at(wire::MacAddress host, Place place) {
     host.bytes[kPlaceByte] = place;
     return host;
   }
+  // Of a rack's node, whose own second byte is 0, or of a program on its NIC.
+  static wire::MacAddress host_of(const wire::MacAddress& mac) { return mac_at(mac, 0); }
 
   void process(Time now, std::span<Packet> packets, port::FrameSink& outbox) override;
 
  private:
-  static constexpr std::size_t kPlaceByte = 1;
   static void send_back(Packet& packet, port::FrameSink& outbox);
   bool is_to_host(ByteView frame) const;
   std::optional<Place> place_of(ByteView frame) const;

@@ -29,7 +29,10 @@ std::string_view to_string(DropReason reason) {
 }
 
 LearningSwitch::LearningSwitch(SwitchConfig config)
-    : config_(std::move(config)), macs_(config_.mac_slots, config_.mac_age, config_.seed), router_(config_.router) {}
+    : config_(std::move(config)),
+      strays_{{}, Time(), config_.flood_burst},
+      macs_(config_.mac_slots, config_.mac_age, config_.seed),
+      router_(config_.router) {}
 
 LearningSwitch::~LearningSwitch() = default;
 
@@ -38,7 +41,7 @@ std::optional<PortNumber> LearningSwitch::attach(Time now, port::FrameSink& out)
   const auto free = std::find(ports_.begin(), ports_.end(), nullptr);
   const auto number = static_cast<std::uint16_t>(free - ports_.begin());
   auto state = std::make_unique<PortState>(
-      PortState{PortNumber{number}, &out, EgressQueue(config_.queue_bytes), {}, now, config_.flood_burst});
+      PortState{{{}, now, config_.flood_burst}, PortNumber{number}, &out, EgressQueue(config_.queue_bytes)});
   if (free == ports_.end()) {
     ports_.push_back(std::move(state));
   } else {
@@ -57,6 +60,18 @@ void LearningSwitch::detach(PortNumber port) {
   --attached_;
 }
 
+inline bool LearningSwitch::is_refused(port::Frame frame, Ingress& in) const {
+  if (frame.length < EthernetHeader::kSize) {
+    ++in.statistics.dropped(DropReason::kRunt);
+    return true;
+  }
+  const std::uint8_t* const source = frame.data + 6;
+  const bool is_multicast = (*source & 1) != 0;
+  if (!is_multicast && !(router_.enabled() && std::memcmp(source, router_.mac().bytes.data(), 6) == 0)) return false;
+  ++in.statistics.dropped(DropReason::kBadSource);
+  return true;
+}
+
 void LearningSwitch::process(Time now, PortNumber port, std::span<port::Frame> burst) {
   PortState* in = find(port);
   SLUICE_CHECK(in != nullptr && burst.size() <= kBurst);
@@ -69,18 +84,24 @@ void LearningSwitch::process(Time now, PortNumber port, std::span<port::Frame> b
     for (const port::Frame& frame : burst) tap_->sees(port, Direction::kIn, frame.bytes());
   }
   if (stage_ == nullptr) {
-    for (const port::Frame& frame : burst) forward(now, frame, in, port);
+    for (const port::Frame& frame : burst) forward(now, frame, *in);
     return;
   }
   if (!outbox_) outbox_ = std::make_unique<FrameBuffer>();
-  std::array<Packet, kBurst> packets;
-  for (std::size_t i = 0; i < burst.size(); ++i) packets[i] = {burst[i], port, Packet::Action::kForward};
-  stage_->process(now, std::span(packets).first(burst.size()), *outbox_);
-  for (std::size_t i = 0; i < burst.size(); ++i) {
-    if (packets[i].action == Packet::Action::kForward) {
-      forward(now, packets[i].frame, in, port);
+  std::array<Packet, kBurst> room;
+  std::size_t count = 0;
+  for (const port::Frame& frame : burst) {
+    // What comes back from a stage is not looked at again.
+    if (!is_refused(frame, *in)) room[count++] = {frame, port, Packet::Action::kForward};
+  }
+  if (count == 0) return;
+  const auto packets = std::span(room).first(count);
+  stage_->process(now, packets, *outbox_);
+  for (const Packet& packet : packets) {
+    if (packet.action == Packet::Action::kForward) {
+      forward(now, packet.frame, *in);
     } else {
-      learn_source(now, packets[i].frame, port);
+      learn_source(now, packet.frame, port);
       ++in->statistics.dropped(DropReason::kStage);
     }
   }
@@ -112,25 +133,28 @@ void LearningSwitch::forward_outbox(Time now) {
   outbox_->clear();
 }
 
-// It teaches nothing. Of no port, where nobody knows its source, it may go anywhere.
+// It teaches nothing.
 void LearningSwitch::forward_made(Time now, port::Frame frame) {
-  if (frame.length < EthernetHeader::kSize) return;
+  if (frame.length < EthernetHeader::kSize) {
+    ++strays_.statistics.dropped(DropReason::kRunt);
+    return;
+  }
   if (probe_ != nullptr) probe_->leaves(now, frame.bytes());
   MacAddress destination;
   MacAddress source;
   std::memcpy(destination.bytes.data(), frame.data, 6);
   std::memcpy(source.bytes.data(), frame.data + 6, 6);
   const auto from = macs_.find(now, source);
-  PortState* const in = from ? ports_[from->value].get() : nullptr;
+  Ingress& in = from ? *ports_[from->value] : strays_;
   const bool is_routed = router_.enabled() && destination == router_.mac();
   if (is_routed) {
     if (!pass_router(now, frame, in)) return;
     std::memcpy(destination.bytes.data(), frame.data, 6);
   }
   const auto out = destination.is_multicast() ? std::nullopt : macs_.find(now, destination);
-  if (!out) return flood(now, frame.bytes(), in, in);
+  if (!out) return flood(now, frame.bytes(), in);
   if (out == from && !is_routed && destination != source) {
-    ++in->statistics.dropped(DropReason::kSamePort);
+    ++in.statistics.dropped(DropReason::kSamePort);
     return;
   }
   send(*ports_[out->value], frame.bytes());
@@ -138,89 +162,77 @@ void LearningSwitch::forward_made(Time now, port::Frame frame) {
 
 // From a frame that the stage has taken: it may come back by forward_made(), which teaches nothing.
 void LearningSwitch::learn_source(Time now, port::Frame frame, PortNumber in) {
-  if (frame.length < EthernetHeader::kSize) return;
   MacAddress source;
   std::memcpy(source.bytes.data(), frame.data + 6, 6);
-  if (!source.is_multicast() && !(router_.enabled() && source == router_.mac())) macs_.learn(now, source, in);
+  macs_.learn(now, source, in);
 }
 
-void LearningSwitch::forward(Time now, port::Frame frame, PortState* in, PortNumber in_number) {
-  if (frame.length < EthernetHeader::kSize) {
-    ++in->statistics.dropped(DropReason::kRunt);
-    return;
-  }
+void LearningSwitch::forward(Time now, port::Frame frame, PortState& in) {
+  if (is_refused(frame, in)) return;
   if (probe_ != nullptr) probe_->leaves(now, frame.bytes());
   MacAddress destination;
   MacAddress source;
   std::memcpy(destination.bytes.data(), frame.data, 6);
   std::memcpy(source.bytes.data(), frame.data + 6, 6);
-  if (source.is_multicast() || (router_.enabled() && source == router_.mac())) {
-    ++in->statistics.dropped(DropReason::kBadSource);
-    return;
-  }
-  macs_.learn(now, source, in_number);
+  macs_.learn(now, source, in.number);
   if (destination.is_multicast()) {
     if (router_.enabled()) {
       router_.snoop_arp(frame.bytes());
-      if (const auto answer = router_.answer_arp(frame.bytes())) return send(*in, *answer);
+      if (const auto answer = router_.answer_arp(frame.bytes())) return send(in, *answer);
     }
-    return flood(now, frame.bytes(), in, in);
+    return flood(now, frame.bytes(), in);
   }
-  if (router_.enabled() && destination == router_.mac()) return route(now, frame, in, in_number);
+  if (router_.enabled() && destination == router_.mac()) return route(now, frame, in);
   const auto out = macs_.find(now, destination);
-  if (!out) return flood(now, frame.bytes(), in, in);
-  if (*out == in_number) {
-    ++in->statistics.dropped(DropReason::kSamePort);
+  if (!out) return flood(now, frame.bytes(), in);
+  if (*out == in.number) {
+    ++in.statistics.dropped(DropReason::kSamePort);
     return;
   }
   send(*ports_[out->value], frame.bytes());
 }
 
-void LearningSwitch::route(Time now, port::Frame frame, PortState* in, PortNumber in_number) {
+void LearningSwitch::route(Time now, port::Frame frame, PortState& in) {
   router_.snoop_arp(frame.bytes());
-  if (const auto answer = router_.answer_arp(frame.bytes())) return send(*in, *answer);
+  if (const auto answer = router_.answer_arp(frame.bytes())) return send(in, *answer);
   if (!pass_router(now, frame, in)) return;
   MacAddress destination;
   std::memcpy(destination.bytes.data(), frame.data, 6);
   const auto out = macs_.find(now, destination);
-  if (!out) return flood(now, frame.bytes(), in, in);
-  if (*out == in_number) {
-    send(*in, frame.bytes());  // between two subnets on one port: the way back is right
-    return;
-  }
-  send(*ports_[out->value], frame.bytes());
+  if (!out) return flood(now, frame.bytes(), in);
+  send(*ports_[out->value], frame.bytes());  // between two subnets on one port the way back is right
 }
 
-bool LearningSwitch::pass_router(Time now, port::Frame frame, PortState* in) {
+bool LearningSwitch::pass_router(Time now, port::Frame frame, Ingress& in) {
   std::optional<std::array<std::uint8_t, 42>> request;
-  const Router::Outcome outcome = router_.route(frame.mutable_bytes(), request);
-  if (outcome == Router::Outcome::kForward || in == nullptr) return outcome == Router::Outcome::kForward;
-  switch (outcome) {
-    case Router::Outcome::kForward: break;
+  switch (router_.route(frame.mutable_bytes(), request)) {
+    case Router::Outcome::kForward: return true;
     case Router::Outcome::kUnknown:
-      ++in->statistics.dropped(DropReason::kRouterUnknown);
-      if (request && take_flood_token(now, *in)) flood(now, *request, nullptr, nullptr);
+      ++in.statistics.dropped(DropReason::kRouterUnknown);
+      if (request && take_flood_token(now, in)) send_to_all(*request, nullptr);
       break;
-    case Router::Outcome::kTtlExceeded: ++in->statistics.dropped(DropReason::kRouterTtl); break;
-    case Router::Outcome::kMalformed: ++in->statistics.dropped(DropReason::kRouterMalformed); break;
+    case Router::Outcome::kTtlExceeded: ++in.statistics.dropped(DropReason::kRouterTtl); break;
+    case Router::Outcome::kMalformed: ++in.statistics.dropped(DropReason::kRouterMalformed); break;
   }
   return false;
 }
 
-void LearningSwitch::flood(Time now, ByteView frame, PortState* payer, const PortState* except) {
-  if (payer != nullptr) {
-    if (!take_flood_token(now, *payer)) {
-      ++payer->statistics.dropped(DropReason::kFloodLimit);
-      return;
-    }
-    ++payer->statistics.flooded;
+void LearningSwitch::flood(Time now, ByteView frame, Ingress& in) {
+  if (!take_flood_token(now, in)) {
+    ++in.statistics.dropped(DropReason::kFloodLimit);
+    return;
   }
+  ++in.statistics.flooded;
+  send_to_all(frame, &in);
+}
+
+void LearningSwitch::send_to_all(ByteView frame, const Ingress* except) {
   for (const auto& out : ports_) {
     if (out && out.get() != except) send(*out, frame);
   }
 }
 
-bool LearningSwitch::take_flood_token(Time now, PortState& in) const {
+bool LearningSwitch::take_flood_token(Time now, Ingress& in) const {
   const std::uint64_t earned =
       static_cast<std::uint64_t>((now - in.tokens_at).microseconds()) * config_.flood_rate / 1'000'000;
   if (earned != 0) {

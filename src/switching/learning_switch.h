@@ -53,7 +53,8 @@ class LearningSwitch final : public Ways {
   void detach(PortNumber port);
 
   // Sends on what a stage has made, or has taken before and gives back now. Its ingress is where its source was seen last: like any other
-  // frame it does not go back there, unless it is for its own sender (an adapter's loopback) or has been routed.
+  // frame it does not go back there, unless it is for its own sender (an adapter's loopback) or has been routed. Where nobody
+  // knows its source it may go to every port, and counts under strays(), which have a flood rate of their own.
   void forward_made(Time now, port::Frame frame);
   // Before forwarding, every burst passes the stage. Null: none.
   void set_stage(Stage* stage) { stage_ = stage; }
@@ -74,36 +75,45 @@ class LearningSwitch final : public Ways {
   bool is_idle(Time now, const wire::MacAddress& to) const override;
 
   const PortStatistics& statistics(PortNumber port) const { return ports_[port.value]->statistics; }
+  // Of frames that a stage gave back and that are of no port: floods and drops alone.
+  const PortStatistics& strays() const { return strays_.statistics; }
   std::size_t queued_bytes(PortNumber port) const { return ports_[port.value]->queue.bytes(); }
   const MacTable& macs() const { return macs_; }
   std::size_t ports() const { return attached_; }
 
  private:
-  struct PortState {
-    PortNumber number;
-    port::FrameSink* out;
-    EgressQueue queue;
+  // Where frames come in: what is counted of them, and what their floods cost.
+  struct Ingress {
     PortStatistics statistics;
     Time tokens_at;            // when the flood bucket was last filled
     std::uint64_t tokens = 0;  // flooded frames that may still pass
   };
+  struct PortState : Ingress {
+    PortNumber number;
+    port::FrameSink* out;
+    EgressQueue queue;
+  };
 
-  void forward(Time now, port::Frame frame, PortState* in, PortNumber in_number);
-  void route(Time now, port::Frame frame, PortState* in, PortNumber in_number);
-  // Rewrites a packet that is for our router. False: it goes nowhere. `in`: where that is counted; null: nowhere.
-  bool pass_router(Time now, port::Frame frame, PortState* in);
-  // `payer`: whose tokens it costs; null: nobody's. `except`: where not to send it; null: everywhere.
-  void flood(Time now, ByteView frame, PortState* payer, const PortState* except);
+  // Counts what no port may send.
+  bool is_refused(port::Frame frame, Ingress& in) const;
+  void forward(Time now, port::Frame frame, PortState& in);
+  void route(Time now, port::Frame frame, PortState& in);
+  // Rewrites a packet that is for our router. False: it goes nowhere.
+  bool pass_router(Time now, port::Frame frame, Ingress& in);
+  // To all ports but the one where it came in.
+  void flood(Time now, ByteView frame, Ingress& in);
+  void send_to_all(ByteView frame, const Ingress* except);
   void send(PortState& out, ByteView frame);
   static void mark(PortState& out, MutableBytes frame);
   void forward_outbox(Time now);
   void learn_source(Time now, port::Frame frame, PortNumber in);
-  bool take_flood_token(Time now, PortState& in) const;
+  bool take_flood_token(Time now, Ingress& in) const;
   PortState* find(PortNumber port) { return port.value < ports_.size() ? ports_[port.value].get() : nullptr; }
 
   SwitchConfig config_;
   std::vector<std::unique_ptr<PortState>> ports_;  // by number; null: free
   std::size_t attached_ = 0;
+  Ingress strays_;
   MacTable macs_;
   Router router_;
   Stage* stage_ = nullptr;

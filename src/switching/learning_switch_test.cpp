@@ -202,7 +202,7 @@ TEST_F(SwitchTest, DoesNotLearnBeyondItsTable) {
   build({.mac_slots = 16});
   for (std::uint8_t i = 1; i <= 20; ++i) receive(0, {frame(mac(200), mac(i))});
   EXPECT_EQ(machine_->macs().entries(now_).size(), 16u);
-  EXPECT_EQ(machine_->macs().refused(), 4u);
+  EXPECT_EQ(machine_->macs().replaced(), 4u);
   now_ = now_ + Duration::seconds(300);
   receive(0, {frame(mac(200), mac(99))});
   EXPECT_EQ(machine_->macs().entries(now_).size(), 1u) << "the aged made room";
@@ -280,6 +280,33 @@ TEST_F(SwitchTest, AFloodOfWhatAStageGivesBackIsHeldDownToTheRateOfWhereItCameFr
   }
   EXPECT_EQ(trays_[1].take().size(), 10u);
   EXPECT_EQ(drops(0, DropReason::kFloodLimit), 20u);
+}
+
+TEST_F(SwitchTest, AFloodOfWhatAStageGivesBackIsHeldDownAlsoWhereNobodyKnowsItsSource) {
+  build({.flood_rate = 1'000, .flood_burst = 10});
+  const auto give_back = [&](Bytes frame) {
+    machine_->forward_made(now_, {frame.data(), static_cast<std::uint32_t>(frame.size())});
+  };
+  for (int i = 0; i < 30; ++i) give_back(frame(mac(2), mac(1)));
+  EXPECT_EQ(trays_[1].take().size(), 10u);
+  EXPECT_EQ(machine_->strays().dropped(DropReason::kFloodLimit), 20u);
+  now_ = now_ + Duration::milliseconds(5);
+  for (int i = 0; i < 30; ++i) give_back(frame(mac(2), mac(1)));
+  EXPECT_EQ(trays_[1].take().size(), 5u);
+  give_back(Bytes(13));
+  EXPECT_EQ(machine_->strays().dropped(DropReason::kRunt), 1u);
+}
+
+TEST_F(SwitchTest, AStageNeverSeesRuntsAndBadSources) {
+  TestStage stage;
+  machine_->set_stage(&stage);
+  receive(0, {frame(mac(2), {{1, 0, 0, 0, 0, 1}}, 4), frame(mac(2), mac(1), 5), Bytes(13),
+              frame(mac(2), wire::MacAddress::broadcast(), 2)});
+  receive(0, {Bytes(3)});
+  EXPECT_EQ(stage.bursts, std::vector<std::size_t>{1});
+  EXPECT_EQ(trays_[1].take(), std::vector<Bytes>{frame(mac(2), mac(1), 5)});
+  EXPECT_EQ(drops(0, DropReason::kBadSource), 2u);
+  EXPECT_EQ(drops(0, DropReason::kRunt), 2u);
 }
 
 TEST_F(SwitchTest, WhatAStageGivesBackDoesNotGoBackWhereItCameFrom) {
@@ -478,6 +505,13 @@ TEST_F(RoutingTest, AsksForTheNeighborOfWhatAStageGivesBackAndRoutesItToAnyPort)
   give_back();
   EXPECT_EQ(trays_[0].take().size(), 1u) << "between two subnets behind one port";
   EXPECT_TRUE(trays_[1].take().empty());
+}
+
+TEST_F(RoutingTest, CountsWhatCannotBeRoutedOfWhatAStageMakesUnderNoPort) {
+  Bytes packet = roce_frame(kRouter, mac(9), "10.0.0.9", "10.0.1.2");
+  machine_->forward_made(now_, {packet.data(), static_cast<std::uint32_t>(packet.size())});
+  EXPECT_EQ(machine_->strays().dropped(DropReason::kRouterUnknown), 1u);
+  EXPECT_EQ(trays_[1].take().size(), 1u) << "and the neighbour is asked for";
 }
 
 TEST_F(RoutingTest, RefusesWhatCannotBeRoutedWithAReasonEach) {

@@ -26,31 +26,71 @@ MacTable::MacTable(std::size_t slots, Duration age, std::uint64_t seed)
   SLUICE_CHECK(std::has_single_bit(slots) && slots >= kProbes);
 }
 
+// Addresses differ in any of their bytes (a host's programs in the second alone), and whoever sends chooses his: each bit has to count.
+// The finaliser of splitmix64 (Steele, Lea, Flood 2014).
 std::size_t MacTable::first_slot(std::uint64_t mac) const {
-  const std::uint64_t mixed = (mac ^ seed_) * 0x9E3779B97F4A7C15u;
-  return static_cast<std::size_t>(mixed >> 20) & mask_;
+  std::uint64_t mixed = mac ^ seed_;
+  mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9u;
+  mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EBu;
+  return static_cast<std::size_t>(mixed ^ mixed >> 31) & mask_;
 }
 
 bool MacTable::learn(Time now, const wire::MacAddress& mac, PortNumber port) {
   const std::uint64_t number = number_of(mac);
+  if (number == 0) {
+    ++refused_;
+    return false;
+  }
   const std::size_t first = first_slot(number);
   Slot* free = nullptr;
   for (std::size_t i = 0; i < kProbes; ++i) {
     Slot& slot = slots_[(first + i) & mask_];
     if (slot.mac == number) {
-      if (slot.port != port && alive(slot, now)) ++moves_;
-      slot.seen = now;
-      slot.port = port;
-      return true;
+      if (slot.port == port) {
+        slot.seen = now;
+        return true;
+      }
+      if (alive(slot, now)) ++moves_;
+      free = &slot;
+      break;
     }
     if (free == nullptr && !alive(slot, now)) free = &slot;
   }
-  if (free == nullptr || number == 0) {
-    ++refused_;
-    return false;
+  if (free == nullptr) {
+    free = replaceable(first, port);
+    ++(free == nullptr ? refused_ : replaced_);
   }
-  *free = {number, now, port};
-  return true;
+  if (free != nullptr) put(*free, number, now, port);
+  return free != nullptr;
+}
+
+// Of all that live where an address of `port` might: the oldest of the port that has most. To make ports with one more change places with it
+// would be no gain.
+MacTable::Slot* MacTable::replaceable(std::size_t first, PortNumber port) {
+  const std::uint32_t own = slots_of(port);
+  Slot* found = nullptr;
+  std::uint32_t most = 0;
+  for (std::size_t i = 0; i < kProbes; ++i) {
+    Slot& slot = slots_[(first + i) & mask_];
+    const std::uint32_t has = slots_of(slot.port);
+    if (slot.port != port && has <= own + 1) continue;
+    if (found == nullptr || has > most || (has == most && slot.seen < found->seen)) {
+      found = &slot;
+      most = has;
+    }
+  }
+  return found;
+}
+
+void MacTable::put(Slot& slot, std::uint64_t mac, Time now, PortNumber port) {
+  if (slot.mac != 0) --slots_of(slot.port);
+  slot = {mac, now, port};
+  ++slots_of(port);
+}
+
+std::uint32_t& MacTable::slots_of(PortNumber port) {
+  if (slots_of_.size() <= port.value) slots_of_.resize(port.value + std::size_t{1});
+  return slots_of_[port.value];
 }
 
 std::optional<PortNumber> MacTable::find(Time now, const wire::MacAddress& mac) const {
@@ -67,6 +107,7 @@ void MacTable::forget(PortNumber port) {
   for (Slot& slot : slots_) {
     if (slot.port == port) slot = {};
   }
+  slots_of(port) = 0;
 }
 
 std::vector<MacTable::Entry> MacTable::entries(Time now) const {
