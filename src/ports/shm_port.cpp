@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <utility>
 
 #include "base/check.h"
@@ -185,6 +186,7 @@ bool ShmPort::offer(Descriptor socket) {
 void ShmPort::attach(Descriptor socket, ShmRegion region, unsigned side) {
   socket_ = std::move(socket);
   region_ = std::move(region);
+  region_.close_memfd();
   writer_ = region_.writer(side);
   reader_ = region_.reader(side);
   up_ = true;
@@ -222,6 +224,7 @@ std::unique_ptr<port::Port> ShmListener::accept(Time now) {
   for (;;) {
     Descriptor socket(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket && (errno == EMFILE || errno == ENFILE)) {
+      say_out_of_descriptors();
       spare_.close();
       socket = Descriptor(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       socket.close();
@@ -235,8 +238,15 @@ std::unique_ptr<port::Port> ShmListener::accept(Time now) {
       made->attached_at_ = now;
       return made;
     }
+    if (!Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC))) say_out_of_descriptors();
     ++refused_;
   }
+}
+
+void ShmListener::say_out_of_descriptors() {
+  if (std::exchange(said_, true)) return;
+  std::fprintf(stderr, "%s takes nobody more: out of file descriptors (ulimit -n), of which a port takes two\n",
+               name().c_str());
 }
 
 }  // namespace sluice::ports

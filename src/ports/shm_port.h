@@ -96,12 +96,14 @@ class ShmListener final : public port::Listener {
 
  private:
   ShmListener(std::string path, ShmOptions options, Descriptor socket);
+  void say_out_of_descriptors();
 
   std::string path_;
   ShmOptions options_;
   Descriptor socket_;
   Descriptor spare_;  // given up to turn a peer away when descriptors have run out
   std::uint64_t refused_ = 0;
+  bool said_ = false;  // that descriptors ran out: once
 };
 
 }  // namespace sluice::ports

@@ -393,6 +393,18 @@ TEST_F(ShmPortTest, DropsAPeerThatGivesBackWhatItNeverGot) {
   EXPECT_EQ(port->counters().rx_malformed, 1u);
 }
 
+TEST_F(ShmPortTest, TakesTwoDescriptorsOnceItIsAttached) {
+  const auto open_now = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+  };
+  auto listener = ShmListener::listen(path_).value();
+  const auto before = open_now();
+  auto client = ShmPort::connect(path_).value();
+  auto port = listener->accept(now_);
+  ASSERT_TRUE(until({client.get()}, [&] { return client->state() == PortState::kUp; }));
+  EXPECT_EQ(open_now() - before, 2 + 2) << "to sleep on, and to the other end";
+}
+
 TEST_F(ShmPortTest, CannotBeShrunkUnderItsFeet) {
   auto listener = ShmListener::listen(path_).value();
   MadPeer peer(path_);

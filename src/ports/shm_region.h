@@ -33,7 +33,9 @@ class ShmRegion {
   RingControl* control(unsigned ring) const;
   std::uint8_t* bytes(unsigned ring) const { return rings_[ring].start(); }
 
+  // Of the memory itself, until it has been shown to the peer: the mappings live on without it.
   int memfd() const { return memfd_.get(); }
+  void close_memfd() { memfd_.close(); }
   std::size_t ring_bytes() const { return ring_bytes_; }
 
  private:
