@@ -43,7 +43,8 @@ constexpr std::size_t kVlanTag = 4;
 constexpr Duration kLookInterval = Duration::milliseconds(100);
 constexpr Duration kBusyRetry = Duration::microseconds(100);
 
-constexpr const char* kRoceOnly = "udp dst port 4791 or arp or (icmp6 and ip6[40] >= 133 and ip6[40] <= 137)";
+constexpr const char* kRoceOnly =
+    "udp dst port 4791 or udp dst port 61444 or arp or (icmp6 and ip6[40] >= 133 and ip6[40] <= 137)";
 
 tl::unexpected<Error> system_failure(std::string_view what) {
   return fail(fmt::format("{}: {}", what, std::strerror(errno)));

@@ -4,7 +4,8 @@
 // Receiving:  a TPACKET_V2 ring shared with the kernel: frames in place, polling costs a load and no system call. (V3 holds
 //             frames back until a block is full or a millisecond is over; recvmmsg costs 0.6 us a frame and a poll.)
 // Sending:    copied once, sendmmsg a flush. A TX ring and PACKET_QDISC_BYPASS measured no faster.
-// Filter:     in the kernel, before the ring: RoCEv2 (UDP port 4791), ARP and IPv6 neighbour discovery; or everything.
+// Filter:     in the kernel, before the ring: RoCEv2 (UDP port 4791), 1RMA (61444), ARP and IPv6 neighbour discovery;
+//             or everything.
 // Pitfalls:   - With an IP address that the host's kernel has on this interface, its UDP stack answers our peers with ICMP "port
 //               unreachable" for 4791, unless something is bound there (interface_address.h).
 //             - Frames that the local kernel has not segmented or merged yet (GSO, GRO) are longer than kMaxFrame and counted as

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "ports/pcapng.h"
+#include "ports/private_output.h"
 
 namespace sluice::ports {
 namespace {
@@ -127,9 +128,12 @@ RecordingPort::~RecordingPort() {
 
 Result<std::unique_ptr<RecordingPort>> recording(std::unique_ptr<port::Port> inner, const std::string& file) {
   pcap* format = pcap_open_dead_with_tstamp_precision(DLT_EN10MB, 65535, PCAP_TSTAMP_PRECISION_NANO);
-  pcap_dumper* writer = pcap_dump_open(format, file.c_str());
+  std::FILE* const stream = file == "-" ? stdout : open_private_output(file);
+  pcap_dumper* const writer = stream == nullptr ? nullptr : pcap_dump_fopen(format, stream);
   if (writer == nullptr) {
-    auto error = fail(fmt::format("cannot record: {}", pcap_geterr(format)));
+    auto error = fail(stream == nullptr ? fmt::format("cannot record: {}: {}", file, std::strerror(errno))
+                                        : fmt::format("cannot record: {}", pcap_geterr(format)));
+    if (stream != nullptr && stream != stdout) std::fclose(stream);
     pcap_close(format);
     return error;
   }

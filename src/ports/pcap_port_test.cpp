@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <chrono>
@@ -79,6 +80,25 @@ TEST_F(PcapPortTest, ReplaysWhatWasRecordedInBothDirections) {
   EXPECT_EQ(frames[3], std::vector<std::uint8_t>(4352, 9));
   EXPECT_EQ(replay->state(), PortState::kDown);
   EXPECT_TRUE(replay->arm());
+}
+
+// It has everybody's data and keys.
+TEST_F(PcapPortTest, WhatIsRecordedIsForItsOwnerAloneWhateverWasThere) {
+  const mode_t before = umask(0022);
+  const auto mode = [&] {
+    struct stat status {};
+    EXPECT_EQ(stat(file_.c_str(), &status), 0);
+    return status.st_mode & 0777;
+  };
+  record_some(file_);
+  EXPECT_EQ(mode(), 0600u);
+  const auto size = std::filesystem::file_size(file_);
+  std::ofstream(file_) << std::string(2 * size, 'x');
+  ASSERT_EQ(chmod(file_.c_str(), 0644), 0);
+  record_some(file_);
+  EXPECT_EQ(mode(), 0600u);
+  EXPECT_EQ(std::filesystem::file_size(file_), size) << "and begins anew";
+  umask(before);
 }
 
 TEST_F(PcapPortTest, ReplaysAtTheRecordedTimes) {

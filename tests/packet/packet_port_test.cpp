@@ -156,9 +156,10 @@ TEST_F(PacketPortTest, SeesRoceAndAddressResolutionOnlyUnlessAskedForAll) {
   store_be<std::uint16_t>(foreign.data() + 12, 0x88B5);
   const auto other_port = roce_frame(64, 0, 4790);
   const auto roce = roce_frame(64, 9);
-  for (const auto& frame : {foreign, other_port, arp, roce}) ASSERT_TRUE(send(*near_, frame));
+  const auto onerma = roce_frame(64, 9, 61444);
+  for (const auto& frame : {foreign, other_port, arp, roce, onerma}) ASSERT_TRUE(send(*near_, frame));
   near_->flush(now());
-  EXPECT_EQ(take(*far_, 2), (std::vector<std::vector<std::uint8_t>>{arp, roce}));
+  EXPECT_EQ(take(*far_, 3), (std::vector<std::vector<std::uint8_t>>{arp, roce, onerma}));
   std::size_t ours = 0;
   for (const auto& frame : take(*all, 4)) {
     ours += frame == foreign || frame == other_port || frame == arp || frame == roce ? 1u : 0u;
