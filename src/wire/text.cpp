@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <vector>
 
@@ -160,7 +161,7 @@ std::string describe(ByteView frame) {
 
 std::string describe_cut(ByteView start, std::size_t length) {
   std::vector<std::uint8_t> whole(start.begin(), start.end());
-  whole.resize(length);  // no header says what is beyond it
+  whole.resize(std::max(start.size(), std::min(length, kMaxFrameSize)));  // no header says what is beyond it
   ParsedFrame parsed;
   const std::string cut = fmt::format(" | cut, {} of {} bytes", start.size(), length);
   const Verdict verdict = parse(whole, parsed);

@@ -89,6 +89,15 @@ TEST(Text, TellsOfACutFrameWhatIsThere) {
   EXPECT_EQ(first(3), "a frame of 138 bytes | cut, 3 of 138 bytes");
 }
 
+TEST(Text, MakesNoRoomForALengthThatACaptureOnlySays) {
+  const auto frame = frame_of(Opcode::kRcSendOnly, std::vector<std::uint8_t>(64));
+  const auto claimed = [&](std::size_t length) { return describe_cut(ByteView(frame).first(60), length); };
+  EXPECT_NE(claimed(0xFFFFFFFF).find("payload 64 | cut, 60 of 4294967295 bytes"), std::string::npos)
+      << claimed(0xFFFFFFFF);
+  EXPECT_NE(claimed(~std::size_t{0}).find("payload 64 | cut, 60 of"), std::string::npos);
+  EXPECT_NE(claimed(10).find("cut, 60 of 10 bytes"), std::string::npos) << "nor less than there is";
+}
+
 TEST(Text, NamesWhatIsNoRoce) {
   EXPECT_EQ(describe(ByteView{}), "0 bytes: truncated Ethernet header");
   std::vector<std::uint8_t> arp(EthernetHeader::kSize + ArpPacket::kSize);
