@@ -60,6 +60,7 @@ class HostStageTest : public testing::Test, public port::FrameSink {
     return to;
   }
   std::uint8_t* reserve(std::size_t length) override {
+    if (full_) return nullptr;
     room_.resize(length);
     return room_.data();
   }
@@ -74,6 +75,7 @@ class HostStageTest : public testing::Test, public port::FrameSink {
   Bytes room_;
   std::vector<Bytes> sent_;
   bool dropped_ = false;
+  bool full_ = false;
 };
 
 TEST_F(HostStageTest, GivesAPacketToTheProgramThatItsQueuePairNumberNames) {
@@ -107,6 +109,9 @@ TEST_F(HostStageTest, GivesAProgramBackWhatItSendsToItself) {
   EXPECT_EQ(sent_, std::vector<Bytes>{frame});
   pass(packet(program(4), program(4), 0x05'0123, Bytes(8)));
   EXPECT_FALSE(dropped_) << "to another program of the host";
+  full_ = true;
+  pass(frame);
+  EXPECT_FALSE(dropped_) << "there is no room: the switch drops and counts it";
 }
 
 }  // namespace
