@@ -91,7 +91,7 @@ Result<HostAddress> find_address(const HostSettings& settings, const RunDirector
 
 switching::SwitchConfig machine_config() {
   switching::SwitchConfig config;
-  config.seed = std::random_device{}();
+  config.seed = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
   return config;
 }
 

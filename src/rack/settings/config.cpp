@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "clover/layout.h"
+#include "ports/shm_region.h"
 #include "rack/settings/names.h"
 #include "switching/egress_queue.h"
 
@@ -33,13 +34,15 @@ constexpr const char* kPatienceWhat = "fail requests to a memory node that has b
 void SwitchSettings::declare(Schema& s) {
   s.list("listen", listen, "also take ports that connect here, e.g. udp:0.0.0.0:7471", kPortForms)
       .list("ports", ports, "also open these ports, e.g. packet:eth1 or udp:10.0.0.1:7471", kPortForms)
-      .bytes("ring", ring, 64 * kKib, kGib, "shared-memory ring of each port and direction, a power of two")
+      .bytes("ring", ring, ports::kMinRing, ports::kMaxRing,
+             "shared-memory ring of each port and direction, a power of two")
       .integer("max-ports", max_ports, 2, 4096, "most ports at once")
       .integer("mac-slots", mac_slots, 16, 1 << 20, "addresses that can be learned, a power of two")
       .duration("mac-age", mac_age, Duration::seconds(1), Duration::seconds(86'400),
                 "a silent address is forgotten after")
       .bytes("queue", queue, 2 * port::kMaxFrame, kGib, "frames that may wait for a full port")
-      .bytes("ecn-threshold", ecn_threshold, 0, kGib, "mark ECN-capable packets that find longer queues; 0: never")
+      .bytes("ecn-threshold", ecn_threshold, 0, kGib,
+             "mark ECN-capable RoCEv2 packets that find longer queues; 0: never")
       .integer("flood-rate", flood_rate, 1, 10'000'000, "flooded frames a second and port")
       .ipv4("subnet", subnet, "the rack's /16, from which nodes get their addresses")
       .http("http", http, "serve the live view, metrics and the directory at this HOST:PORT; empty: nowhere")
@@ -79,6 +82,9 @@ Result<void> SwitchSettings::check() const {
   if (!std::has_single_bit(mac_slots))
     return fail(fmt::format("mac-slots = \"{}\": must be a power of two", mac_slots));
   if (!std::has_single_bit(ring)) return fail(fmt::format("ring = \"{}\": must be a power of two", bytes_text(ring)));
+  if (ecn_threshold >= queue)
+    return fail(fmt::format("ecn-threshold = \"{}\": must be less than queue, {}, or nothing is ever marked",
+                            bytes_text(ecn_threshold), bytes_text(queue)));
   if ((subnet.value & 0xFFFF) != 0)
     return fail(
         fmt::format("subnet = \"{}\": must end in .0.0; the rack has all 65,536 addresses", subnet.to_string()));

@@ -7,7 +7,9 @@
 #include <cstring>
 #include <utility>
 
+#include "base/bytes.h"
 #include "rack/process/ask.h"
+#include "switching/host_stage.h"
 
 namespace sluice::rack {
 namespace {
@@ -21,10 +23,17 @@ bool asks_the_kernel(const bpf_insn& instruction) {
   return BPF_CLASS(instruction.code) == BPF_LD && BPF_MODE(instruction.code) == BPF_ABS && instruction.k >= kAncillary;
 }
 
+// The programs that share a node's NIC have its address, but for one byte: see switching/host_stage.h.
+std::string is_of(const wire::MacAddress& mac) {
+  static_assert(switching::HostStage::kPlaceByte == 1);
+  const std::uint8_t first = mac.bytes[0];
+  const auto rest = load_be<std::uint32_t>(mac.bytes.data() + 2);
+  return fmt::format("(ether[0] = {0} and ether[2:4] = {1}) or (ether[6] = {0} and ether[8:4] = {1})", first, rest);
+}
+
 std::string expression_of(const CaptureWish& wish) {
   std::string hosts;
-  for (const wire::MacAddress& mac : wish.of)
-    hosts += fmt::format("{}ether host {}", hosts.empty() ? "" : " or ", mac.to_string());
+  for (const wire::MacAddress& mac : wish.of) hosts += (hosts.empty() ? "" : " or ") + is_of(mac);
   if (hosts.empty() || wish.filter.empty()) return hosts + wish.filter;
   return fmt::format("({}) and ({})", hosts, wish.filter);
 }

@@ -30,11 +30,11 @@
 namespace sluice::rack {
 
 struct CaptureWish {
-  std::string filter{};                            // as tcpdump takes it; empty: everything
-  std::vector<wire::MacAddress> of{};              // only frames from or to one of these; empty: of all
-  bool in = true;                                  // frames as they come in
-  bool out = false;                                // frames as they leave
-  std::uint32_t snap = 0;                          // bytes of each frame; 0: all
+  std::string filter{};                // as tcpdump takes it; empty: everything
+  std::vector<wire::MacAddress> of{};  // only frames from or to one of these, or a program on its NIC; empty: of all
+  bool in = true;                      // frames as they come in
+  bool out = false;                    // frames as they leave
+  std::uint32_t snap = 0;              // bytes of each frame; 0: all
   std::uint64_t buffer = std::uint64_t{16} << 20;  // bytes that wait for the reader; a ring's size (ports/shm_region.h)
 };
 

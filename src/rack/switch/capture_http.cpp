@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rack/process/ask.h"
+#include "switching/host_stage.h"
 #include "telemetry/http_server.h"
 
 namespace sluice::rack {
@@ -116,11 +117,13 @@ class CaptureSource {
     for (const SwitchReport::Port& port : seen.ports) {
       if (port.number == number) names.description += ", " + port.name;
     }
+    if (!snapshot) return names;
+    std::set<wire::MacAddress> behind;
     for (const auto& entry : seen.macs) {
-      if (!snapshot || entry.port != number) continue;
-      for (const NodeRecord& node : snapshot->nodes) {
-        if (node.mac == entry.mac && node.state != NodeState::kGone) names.name += ":" + node.description.name;
-      }
+      if (entry.port == number) behind.insert(switching::HostStage::host_of(entry.mac));
+    }
+    for (const NodeRecord& node : snapshot->nodes) {
+      if (behind.contains(node.mac) && node.state != NodeState::kGone) names.name += ":" + node.description.name;
     }
     return names;
   }

@@ -87,6 +87,20 @@ TEST(Capture, KeepsWhatWasAskedFor) {
   EXPECT_EQ(all.packets[1].bytes, frame(2, 9));
 }
 
+TEST(Capture, ANodesFramesAreThoseOfTheProgramsOnItsNic) {
+  const auto capture = make({.of = {mac(1)}});
+  const auto with_places = [](std::uint8_t to, std::uint8_t from) {
+    auto bytes = frame(to, from);
+    bytes[1] = 3;
+    bytes[7] = 200;
+    return bytes;
+  };
+  capture->sees(kFirst, Direction::kIn, with_places(9, 1));
+  capture->sees(kFirst, Direction::kIn, with_places(1, 9));
+  capture->sees(kFirst, Direction::kIn, with_places(8, 9));
+  EXPECT_EQ(read(*capture).packets.size(), 2);
+}
+
 TEST(Capture, ANumberThatIsAnotherPortsIsAnotherInterface) {
   const auto capture = make({.in = false, .out = true});
   capture->sees(kFirst, Direction::kOut, frame(1, 2));

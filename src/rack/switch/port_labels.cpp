@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "switching/host_stage.h"
+
 namespace sluice::rack {
 namespace {
 
@@ -53,8 +55,9 @@ void PortLabels::place(const SwitchReport& report) {
   for (const SwitchReport::Port& port : report.ports) ports.insert(port.number);
   std::set<wire::MacAddress> seen;
   for (const auto& entry : report.macs) {
-    seen.insert(entry.mac);
-    if (nodes_.contains(entry.mac)) places_[entry.mac] = entry.port;
+    const wire::MacAddress mac = switching::HostStage::host_of(entry.mac);
+    seen.insert(mac);
+    if (nodes_.contains(mac)) places_[mac] = entry.port;
   }
   std::erase_if(places_, [&](const auto& place) {
     const auto node = nodes_.find(place.first);

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
+
+#include "switching/host_stage.h"
 
 namespace sluice::rack {
 namespace {
@@ -44,6 +47,14 @@ class PortLabelsTest : public ::testing::Test {
   Snapshot nodes_;
   PortLabels labels_;
 };
+
+TEST_F(PortLabelsTest, ProgramsThatShareANodesNicAreThatNode) {
+  join(1, NodeKind::kClient);
+  for (const std::uint8_t place : std::array<std::uint8_t, 2>{1, 255}) {
+    report_.macs.push_back({switching::HostStage::mac_at(mac(1), place), switching::PortNumber{0}, Time()});
+  }
+  EXPECT_EQ(label(), "client1");
+}
 
 TEST_F(PortLabelsTest, APortThatSeveralNodesShareNamesThemAllUpToFour) {
   EXPECT_EQ(label(), "");

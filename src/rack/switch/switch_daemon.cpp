@@ -46,7 +46,7 @@ switching::SwitchConfig machine_config(const SwitchSettings& s) {
   config.queue_bytes = s.queue;
   config.ecn_threshold_bytes = s.ecn_threshold;
   config.flood_rate = static_cast<std::uint32_t>(s.flood_rate);
-  config.seed = std::random_device{}();
+  config.seed = std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
   if (s.router) {
     // The last address of the rack's subnet; nodes are numbered from its start.
     const wire::Ipv4Address gateway{s.subnet.value | 0xFFFE};

@@ -99,6 +99,9 @@ SwitchReport SwitchPorts::report(Time now) const {
   report.macs = machine_.macs().entries(now);
   report.turned_away = turned_away_;
   report.macs_refused = machine_.macs().refused();
+  report.macs_replaced = machine_.macs().replaced();
+  report.macs_moved = machine_.macs().moves();
+  report.strays = machine_.strays();
   for (const auto& listener : listeners_) {
     report.strangers_refused += listener->refused();
     report.lost_at_listeners += listener->lost();
@@ -155,6 +158,8 @@ std::string SwitchReport::to_json() const {
   return json{{"ports", std::move(all)},
               {"turned_away", turned_away},
               {"macs_refused", macs_refused},
+              {"macs_replaced", macs_replaced},
+              {"macs_moved", macs_moved},
               {"lost_at_listeners", lost_at_listeners},
               {"latency_edges_s", switching::LatencyCounts::edges()},
               {"latency", std::move(operations)}}
@@ -170,7 +175,9 @@ void SwitchReport::collect(telemetry::MetricSet& set, const Labels& nodes) const
     set.gauge("port_up", "1 while the port is connected", port.up ? 1 : 0, labels);
     set.counter("port_receive_packets", "frames that came in at the port", s.rx_frames, labels);
     set.counter("port_receive_bytes", "bytes of them", s.rx_bytes, labels);
-    set.counter("port_transmit_packets", "frames that left through the port", s.tx_frames, labels);
+    set.counter("port_transmit_packets",
+                "frames handed to the port to leave; of those port_dropped says which were lost on the way out",
+                s.tx_frames, labels);
     set.counter("port_transmit_bytes", "bytes of them", s.tx_bytes, labels);
     set.counter("port_flooded", "frames from the port that went to all", s.flooded, labels);
     set.counter("port_queued", "frames to the port that had to wait", s.queued, labels);
@@ -190,6 +197,14 @@ void SwitchReport::collect(telemetry::MetricSet& set, const Labels& nodes) const
   set.counter("switch_strangers_refused", "ends that a listener did not admit, or could not understand",
               strangers_refused);
   set.counter("switch_addresses_refused", "MAC addresses that found no room", macs_refused);
+  set.counter("switch_addresses_replaced", "MAC addresses that made room for others: of the port that had most",
+              macs_replaced);
+  set.counter("switch_addresses_moved", "MAC addresses that were seen at another port than before", macs_moved);
+  for (std::size_t i = 0; i < switching::kDropReasons; ++i) {
+    const auto reason = static_cast<switching::DropReason>(i);
+    set.counter("switch_strays_dropped", "frames of no port, given back by a stage, that went nowhere",
+                strays.dropped(reason), {{"reason", std::string(to_string(reason))}});
+  }
 }
 
 }  // namespace sluice::rack

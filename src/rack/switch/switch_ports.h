@@ -37,6 +37,9 @@ struct SwitchReport {
   std::vector<switching::MacTable::Entry> macs;  // addresses learned
   std::uint64_t turned_away = 0;
   std::uint64_t macs_refused = 0;
+  std::uint64_t macs_replaced = 0;
+  std::uint64_t macs_moved = 0;
+  switching::PortStatistics strays;  // see LearningSwitch
   std::uint64_t strangers_refused = 0;
   std::uint64_t lost_at_listeners = 0;
   switching::LatencyProbe::Counts latency;

@@ -44,6 +44,27 @@ TEST(SwitchPorts, WhatIsLostInAPortIsAmongItsDrops) {
       << text;
 }
 
+TEST(SwitchPorts, TellsOfAddressesThatMoveAndOfFramesOfNoPort) {
+  nic::PollLoop loop;
+  SwitchPorts ports({}, loop);
+  std::array<std::uint8_t, 60> bytes{};
+  wire::EthernetHeader{.destination = wire::MacAddress::broadcast(), .source = wire::MacAddress{{2, 0, 0, 0, 0, 9}}}
+      .write(bytes.data());
+  for (const std::uint16_t number : std::array<std::uint16_t, 2>{0, 1}) {
+    ASSERT_TRUE(ports.add_port(std::make_unique<PortWithCounts>()));
+    port::Frame frame{bytes.data(), bytes.size()};
+    ports.machine().process(loop.now(), switching::PortNumber{number}, {&frame, 1});
+  }
+  ports.machine().forward_made(loop.now(), {bytes.data(), 5});
+  telemetry::MetricSet metrics;
+  ports.report(loop.now()).collect(metrics, {});
+  for (const char* const line :
+       {"switch_addresses_moved_total 1\n", "switch_addresses_replaced_total 0\n", "switch_addresses_refused_total 0\n",
+        "switch_strays_dropped_total{reason=\"runt\"} 1\n"}) {
+    EXPECT_NE(metrics.text().find(line), std::string::npos) << line << metrics.text();
+  }
+}
+
 // Its end is gone, and some frames of it are still there.
 class PortWithLastWords final : public PortWithCounts {
  public:
