@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 namespace sluice::cli {
 
@@ -21,6 +23,11 @@ Result<Capture> open_capture(const std::string& file, unsigned precision) {
   if (pcap_datalink(capture.get()) != DLT_EN10MB)
     return fail(fmt::format("{}: no Ethernet capture (link type {})", file, pcap_datalink(capture.get())));
   return capture;
+}
+
+CaptureMarks::CaptureMarks(const std::string& file) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(file, ignored)) file_.open(file, std::ios::binary);
 }
 
 SeenAt CaptureMarks::next() {

@@ -29,10 +29,10 @@ struct SeenAt {
   ports::pcapng::Direction direction = ports::pcapng::Direction::kUnknown;
 };
 
-// Where the frames of a pcapng file were seen, in its order, which libpcap does not tell.
+// Where the frames of a pcapng file were seen, in its order, which libpcap does not tell. A pipe can be read once only: by libpcap.
 class CaptureMarks {
  public:
-  explicit CaptureMarks(const std::string& file) : file_(file, std::ios::binary) {}
+  explicit CaptureMarks(const std::string& file);
 
   // Of the next frame. Empty when the file does not say: it is pcap, or pcapng of a machine of the other byte order.
   SeenAt next();

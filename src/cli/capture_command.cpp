@@ -1,5 +1,4 @@
 // sluice capture: what passes the rack's switch, printed or written as pcapng: tcpdump for a rack.
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include "cli/capture.h"
 #include "cli/commands.h"
 #include "ports/pcapng.h"
+#include "ports/private_output.h"
 #include "ports/shm_region.h"
 #include "rack/directory/directory_http.h"
 #include "rack/switch/capture.h"
@@ -92,7 +92,7 @@ class FileSink final : public Sink {
   FileSink& operator=(const FileSink&) = delete;
 
   Result<void> take(const pcapng::Block& block) override {
-    if (file_ == nullptr) open();
+    if (file_ == nullptr) file_ = ports::open_private_output(path_);
     const bool written =
         file_ != nullptr && std::fwrite(block.bytes.data(), 1, block.bytes.size(), file_) == block.bytes.size();
     return written ? Result<void>{} : failed();
@@ -100,11 +100,6 @@ class FileSink final : public Sink {
   Result<void> flush() override { return file_ == nullptr || std::fflush(file_) == 0 ? Result<void>{} : failed(); }
 
  private:
-  // For its owner alone: it has everybody's data and keys.
-  void open() {
-    const int descriptor = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (descriptor >= 0) file_ = fdopen(descriptor, "wb");
-  }
   Result<void> failed() const {
     look_for_reader();
     return fail(fmt::format("{}: {}; what it took before is whole", path_, std::strerror(errno)));

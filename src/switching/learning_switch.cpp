@@ -145,16 +145,16 @@ void LearningSwitch::forward_made(Time now, port::Frame frame) {
   std::memcpy(destination.bytes.data(), frame.data, 6);
   std::memcpy(source.bytes.data(), frame.data + 6, 6);
   const auto from = macs_.find(now, source);
-  Ingress& in = from ? *ports_[from->value] : strays_;
+  Ingress* const in = from ? ports_[from->value].get() : &strays_;
   const bool is_routed = router_.enabled() && destination == router_.mac();
   if (is_routed) {
-    if (!pass_router(now, frame, in)) return;
+    if (!pass_router(now, frame, *in)) return;
     std::memcpy(destination.bytes.data(), frame.data, 6);
   }
   const auto out = destination.is_multicast() ? std::nullopt : macs_.find(now, destination);
-  if (!out) return flood(now, frame.bytes(), in);
+  if (!out) return flood(now, frame.bytes(), *in);
   if (out == from && !is_routed && destination != source) {
-    ++in.statistics.dropped(DropReason::kSamePort);
+    ++in->statistics.dropped(DropReason::kSamePort);
     return;
   }
   send(*ports_[out->value], frame.bytes());

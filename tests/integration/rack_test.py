@@ -956,6 +956,8 @@ class ConfigurationTest(unittest.TestCase):
         self.refused(["bench", "verbs", "--json", "--csv"], "--csv", "--json")
         self.refused(["switch", "--mac-age", "soon"], '--mac-age = "soon": must be a time from 1s')
         self.refused(["switch", "--mac-slots", "1000"], "power of two")
+        self.refused(["switch", "--ecn-threshold", "4MiB"], "must be less than queue, 4MiB")
+        self.refused(["switch", "--ring", "128MiB"], "64MiB")
         self.refused(["rack", "up", "--box", "nonsense"], '--box = "nonsense": must be one of off, watch, clover, words, clover+words, or empty')
         for where in ("127.0.0.1", "localhost", ":7479", "127.0.0.1:99999", "127.0.0.1:http", "::1:80"):
             self.refused(["rack", "up", "--http", where], f'--http = "{where}": must be HOST:PORT, such as 127.0.0.1:7470')
@@ -1140,6 +1142,14 @@ class PcapTest(unittest.TestCase):
         self.assertTrue(all(r["sound"] > 0 and r["wrong"] == {} for r in results))
         shown = run("pcap", "show", files[0])
         self.assertEqual(len(shown.stdout.splitlines()), results[0]["frames"])
+
+    def test_a_pipe_shows_what_the_file_shows(self):
+        file = GOLDEN / "loss_write_bw.pcap"
+        shown = run("pcap", "show", str(file)).stdout
+        with subprocess.Popen(["cat", file], stdout=subprocess.PIPE) as source:
+            piped = subprocess.run([live_rack.SLUICE, "pcap", "show", "/dev/stdin"], stdin=source.stdout, capture_output=True, text=True, timeout=60, check=False)
+        self.assertGreater(len(shown.splitlines()), 100)
+        self.assertEqual((piped.stdout, piped.stderr), (shown, ""))
 
     def test_a_flipped_bit_is_found(self):
         with tempfile.TemporaryDirectory() as folder:
