@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kvcache/test_world.h"
+#include "wire/crc32_algebra.h"
 
 namespace sluice::kvcache {
 namespace {
@@ -41,6 +42,33 @@ TEST(CacheLayout, AnEntryIsReadBackAndNoOtherBytesAre) {
     changed[bit / 8] ^= static_cast<std::uint8_t>(1u << bit % 8);
     EXPECT_FALSE(Entry::parse(changed, 5).has_value()) << bit;
   }
+}
+
+// Whoever writes something there means something that this reader does not know.
+TEST(CacheLayout, AnEntryOrAHeaderWhoseZerosAreNoneIsNoneThoughItsChecksumIsRight) {
+  const auto seal = [](std::vector<std::uint8_t>& bytes, std::size_t crc_at, std::uint64_t where) {
+    std::vector<std::uint8_t> summed(8);
+    store_le(summed.data(), where);
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      if (i < crc_at || i >= crc_at + 4) summed.push_back(bytes[i]);
+    }
+    store_le(bytes.data() + crc_at, wire::crc32::update(0, summed));
+  };
+  const std::string key = "key", value = "some value";
+  auto entry = written({.hash = hash_of(view(key)), .version = Version(7), .key = view(key), .value = view(value)}, 5);
+  std::vector<std::uint8_t> header(kTableHeader);
+  TableHeader{9, {.buckets = 64, .log_bytes = 4096}}.write(header.data());
+  const auto magic = load_le<std::uint64_t>(header.data());
+  seal(entry, 28, 5);
+  seal(header, 60, magic);
+  EXPECT_TRUE(Entry::parse(entry, 5).has_value());
+  EXPECT_TRUE(TableHeader::parse(header).has_value());
+  entry[24] = 1;
+  header[40] = 1;
+  seal(entry, 28, 5);
+  seal(header, 60, magic);
+  EXPECT_FALSE(Entry::parse(entry, 5).has_value());
+  EXPECT_FALSE(TableHeader::parse(header).has_value());
 }
 
 TEST(CacheLayout, HeadersAndAnswersWithAnyBitChangedAreNone) {

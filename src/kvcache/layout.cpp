@@ -65,11 +65,12 @@ void TableHeader::write(std::uint8_t* p) const {
 }
 
 std::optional<TableHeader> TableHeader::parse(ByteView bytes) {
-  if (bytes.size() < kTableHeader || load_le<std::uint64_t>(bytes.data()) != kMagic) return std::nullopt;
-  const bool right =
-      load_le<std::uint32_t>(bytes.data() + kHeaderCrc) == checksum(bytes.first(kTableHeader), kHeaderCrc, kMagic);
+  if (bytes.size() < kTableHeader) return std::nullopt;
   const TableHeader header{load_le<std::uint64_t>(bytes.data() + 8),
                            {load_le<std::uint64_t>(bytes.data() + 16), load_le<std::uint64_t>(bytes.data() + 24)}};
+  std::array<std::uint8_t, kTableHeader> whole;
+  header.write(whole.data());
+  const bool right = std::equal(whole.begin(), whole.end(), bytes.begin());
   return right && header.geometry.sound() ? std::optional(header) : std::nullopt;
 }
 
@@ -97,6 +98,7 @@ std::optional<std::size_t> Entry::length_of(ByteView bytes) {
 std::optional<Entry> Entry::parse(ByteView bytes, std::uint64_t where) {
   const auto length = length_of(bytes);
   if (!length || load_le<std::uint16_t>(bytes.data() + 18) > kErased) return std::nullopt;
+  if (load_le<std::uint32_t>(bytes.data() + 24) != 0) return std::nullopt;
   bytes = bytes.first(*length);
   if (load_le<std::uint32_t>(bytes.data() + kEntryCrc) != checksum(bytes, kEntryCrc, where)) return std::nullopt;
   const std::size_t key = load_le<std::uint16_t>(bytes.data() + 16);
