@@ -13,6 +13,9 @@ namespace {
 
 using namespace edm;
 
+// Of two bits: the two that there are, and the two that a line makes of them.
+constexpr std::array kSyncs{Sync::kControl, Sync::kData, Sync{0b00}, Sync{0b11}};
+
 // What a reader takes for a unit is written as the same blocks.
 void check_unit(const Unit& unit, const std::vector<Block>& message, const Block& last) {
   static thread_local std::array<Block, kMaxUnitBlocks> written;
@@ -42,15 +45,18 @@ void check_edm_line(ByteView input) {
   std::uint64_t given = 0;
   std::uint64_t taken = 0;
   while (!script.empty()) {
-    Block block{(script.next() & 1) != 0 ? Sync::kData : Sync::kControl, 0};
+    Block block{kSyncs.at(script.next() & 3), 0};
     for (unsigned i = 0; i < 8; ++i) block.payload |= std::uint64_t{script.next()} << 8 * i;
     if (scrambled) block.payload = descrambler.descramble(block.payload);
     ++given;
     // Encoding what a block decodes to gives a block that decodes the same.
     const Lanes decoded = decode(block);
     SLUICE_CHECK(decode(encode(decoded)) == decoded);
+    const bool legal = block.is_data() || block.is_control();
+    SLUICE_CHECK(legal || class_of(block) == BlockClass::kInvalid);
     if (separator.receive(block)) {
       SLUICE_CHECK(block.is_data() || is_memory_control(block));
+      SLUICE_CHECK(legal);
       ++taken;
       const UnitVerdict verdict = units.take(block);
       const bool starts = !block.is_data() && block.type() == static_cast<std::uint8_t>(MemoryBlock::kStart);

@@ -7,7 +7,7 @@
 
 namespace sluice::fuzz {
 
-// Nine bytes a block: the sync header's lowest bit, the payload.
+// Nine bytes a block: the sync header in the lowest two bits (0: control, 1: data, 2: 00, 3: 11), the payload.
 void check_edm_line(ByteView input);
 
 }  // namespace sluice::fuzz

@@ -105,7 +105,7 @@ std::uint64_t word_of(ByteView bytes, std::size_t at) {
 }  // namespace
 
 bool is_memory_control(const Block& block) {
-  if (block.is_data()) return false;
+  if (!block.is_control()) return false;
   switch (static_cast<MemoryBlock>(block.type())) {
     case MemoryBlock::kStart:
     case MemoryBlock::kEnd:
@@ -121,7 +121,7 @@ bool checks(const Block& control) { return crc8(control.payload) == control.payl
 bool goes_through(const Block& first) {
   const auto kind = static_cast<UnitKind>(field(first.payload, kKindAt, 3));
   const auto type = static_cast<MemoryBlock>(first.type());
-  if (first.is_data()) return false;
+  if (!first.is_control()) return false;
   if (type == MemoryBlock::kStart) return kind == UnitKind::kWrite || kind == UnitKind::kResponse;
   return type == MemoryBlock::kSingle && kind == UnitKind::kNull;
 }
@@ -131,7 +131,7 @@ PortId destination_of(const Block& first) {
 }
 
 bool begins_write(const Block& first) {
-  return !first.is_data() && static_cast<MemoryBlock>(first.type()) == MemoryBlock::kStart &&
+  return first.is_control() && static_cast<MemoryBlock>(first.type()) == MemoryBlock::kStart &&
          static_cast<UnitKind>(field(first.payload, kKindAt, 3)) == UnitKind::kWrite;
 }
 

@@ -91,6 +91,7 @@ bool is_legal(const Format& format, const Lanes& lanes) {
 // False: not a block of the standard.
 bool try_decode(const Block& block, Lanes& out) {
   if (block.is_data()) return out = {block.payload, 0}, true;
+  if (!block.is_control()) return false;
   const Format* const format = format_of(block.type());
   if (format == nullptr) return false;
   for (unsigned i = 0; i < 8; ++i) {

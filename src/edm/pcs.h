@@ -3,8 +3,8 @@
 //
 // Bits:       a payload is a 64-bit word whose bit 0 goes first; the sync header likewise, so a control block's is 01 in binary, as in the paper
 //             (the standard prints it in the order of sending, 10).
-// Errors:     encode() and decode() never fail: what is no legal block becomes the error block, or lanes full of /E/, as the standard asks. An /E/
-//             among eight control characters makes them so; beside /S/, /T/ or an ordered set it is a control character as any other.
+// Errors:     encode() and decode() never fail: what is no legal block becomes the error block, or lanes full of /E/, as the standard asks. A block
+//             whose sync header is neither of the two is none, whatever its payload says: so who asks for a control block asks is_control(). An /E/ among eight control characters makes them so; beside /S/, /T/ or an ordered set it is a control character as any other.
 // Threads:    plain values; the scrambler has one owner.
 // Source:     IEEE 802.3 Clause 49 (49.2.4, Figures 49-7, 49-16 and 49-17, 49.2.6).
 #pragma once
@@ -41,6 +41,7 @@ inline constexpr std::uint8_t kSequence = 0x9c;  // begins an ordered set
 inline constexpr std::uint8_t kSignal = 0x5c;    // likewise
 }  // namespace lane
 
+// From a line the two other values may come, too.
 enum class Sync : std::uint8_t { kControl = 0b01, kData = 0b10 };
 
 struct Block {
@@ -49,6 +50,7 @@ struct Block {
 
   std::uint8_t type() const { return static_cast<std::uint8_t>(payload); }
   bool is_data() const { return sync == Sync::kData; }
+  bool is_control() const { return sync == Sync::kControl; }
   friend bool operator==(const Block&, const Block&) = default;
 };
 

@@ -99,6 +99,23 @@ TEST(Pcs, AnErrorCharacterSpoilsABlockOfControlCharactersAndNoOtherOne) {
   EXPECT_EQ(class_of_lanes({"Q", "11", "12", "13", "I", "I", "E", "I"}), BlockClass::kControl);
 }
 
+TEST(Pcs, ABlockWhoseSyncHeaderIsNeitherOfTheTwoIsNoneWhateverItsPayloadSays) {
+  for (const Sync sync : {Sync{0b00}, Sync{0b11}}) {
+    for (std::uint64_t type = 0; type < 256; ++type) {
+      EXPECT_EQ(decode({sync, type}), kErrorLanes) << type;
+      EXPECT_EQ(class_of({sync, type}), BlockClass::kInvalid) << type;
+    }
+    const Block start = encode(lanes_of({"S", "11", "12", "13", "14", "15", "16", "17"}));
+    const Block end = encode(lanes_of({"10", "T", "I", "I", "I", "I", "I", "I"}));
+    StreamRule rule;
+    EXPECT_FALSE(rule.accept({sync, kIdleBlock.payload}));
+    EXPECT_FALSE(rule.accept({sync, start.payload}));
+    EXPECT_TRUE(rule.accept(start));
+    EXPECT_FALSE(rule.accept({sync, end.payload}));
+    EXPECT_FALSE(rule.in_frame());
+  }
+}
+
 TEST(Pcs, EveryBlockThatDecodesEncodesToWhatDecodesTheSame) {
   Rng rng(1);
   for (int i = 0; i < 100'000; ++i) {

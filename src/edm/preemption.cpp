@@ -8,12 +8,12 @@ namespace sluice::edm {
 namespace {
 
 bool is_type(const Block& block, MemoryBlock type) {
-  return !block.is_data() && block.type() == static_cast<std::uint8_t>(type);
+  return block.is_control() && block.type() == static_cast<std::uint8_t>(type);
 }
 
 // What may go first. A NULL may not: it is an answer, and goes along a circuit as others do.
 bool overtakes(const Block& block) {
-  const bool single = !block.is_data() && !is_type(block, MemoryBlock::kStart) && !is_type(block, MemoryBlock::kEnd);
+  const bool single = block.is_control() && !is_type(block, MemoryBlock::kStart) && !is_type(block, MemoryBlock::kEnd);
   return single && !goes_through(block);
 }
 

@@ -165,6 +165,42 @@ TEST(MemoryBlocks, NoticesFlippedBits) {
   }
 }
 
+// One flipped bit of a sync header, which no CRC covers.
+TEST(MemoryBlocks, ABlockWhoseSyncHeaderIsNeitherOfTheTwoIsNoPartOfAUnit) {
+  Rng rng(5);
+  std::array<Block, kMaxUnitBlocks> blocks;
+  for (int i = 0; i < 5'000; ++i) {
+    const OwnedUnit sent = drawn_unit(rng);
+    const std::size_t n = write_unit(sent.unit, blocks);
+    const std::size_t spoilt = rng.below(n);
+    blocks[spoilt].sync = rng.below(2) == 0 ? Sync{0b00} : Sync{0b11};
+    EXPECT_FALSE(is_memory_control(blocks[spoilt]));
+    EXPECT_FALSE(goes_through(blocks[spoilt]));
+    EXPECT_FALSE(begins_write(blocks[spoilt]));
+    UnitReader reader;
+    for (std::size_t b = 0; b < n; ++b) ASSERT_NE(reader.take(blocks[b]), UnitVerdict::kWhole) << "round " << i;
+    ReceiveSeparator separator;
+    for (std::size_t b = 0; b < spoilt; ++b) EXPECT_TRUE(separator.receive(blocks[b]));
+    EXPECT_FALSE(separator.receive(blocks[spoilt]));
+  }
+}
+
+TEST(MemoryBlocks, DataThatLookLikeAGrantAreNoneWhenABitOfTheirSyncHeaderIsFlipped) {
+  Block grant;
+  write_unit({.kind = UnitKind::kGrant, .bytes = 256, .data = {}}, {&grant, 1});
+  std::array<Block, kMaxUnitBlocks> blocks;
+  Bytes data(24);
+  store_le(data.data() + 8, grant.payload);
+  write_unit({.kind = UnitKind::kResponse, .bytes = 24, .data = data}, blocks);
+  ASSERT_EQ(blocks[2].payload, grant.payload);
+  for (const Sync sync : {Sync{0b00}, Sync{0b11}}) {
+    UnitReader reader;
+    EXPECT_EQ(reader.take(blocks[0]), UnitVerdict::kMore);
+    EXPECT_EQ(reader.take(blocks[1]), UnitVerdict::kMore);
+    EXPECT_EQ(reader.take({sync, blocks[2].payload}), UnitVerdict::kBadCheck);
+  }
+}
+
 TEST(MemoryBlocks, NamesWhatIsWrong) {
   std::array<Block, kMaxUnitBlocks> blocks;
   const Bytes data(24);

@@ -404,7 +404,7 @@ void EdmTestbed::at_switch(std::uint32_t network, std::uint32_t from, const Bloc
   const Block block = over_link(network, from, Way::kUp, sent);
   Node::Side& side = nodes_[from]->sides[network];
   edm::SwitchStack& stack = networks_[network].stack;
-  const bool legal = block.is_data() || (block.sync == edm::Sync::kControl && edm::checks(block));
+  const bool legal = block.is_data() || (block.is_control() && edm::checks(block));
   const bool begins = legal && edm::goes_through(block);
   if (!legal || (begins && !begin_data(network, from, block))) return out_of_service(network);
   if (begins) {
@@ -466,8 +466,7 @@ void EdmTestbed::at_host(std::uint32_t network, std::uint32_t to, const Block& s
   const bool ends = !block.is_data() && block.type() == static_cast<std::uint8_t>(edm::MemoryBlock::kEnd);
   if (starts) side.first_block = now_;
   if (!block.is_data() && !ends) note(network, fmt::format("host {} takes", to));
-  const bool legal = block.sync == edm::Sync::kData || block.sync == edm::Sync::kControl;
-  const UnitVerdict verdict = legal ? side.reader.take(block) : UnitVerdict::kBadKind;
+  const UnitVerdict verdict = side.reader.take(block);
   if (verdict == UnitVerdict::kMore) return;
   if (verdict != UnitVerdict::kWhole) return out_of_service(network);
   if (node.dead || (mirrored() && !first_copy(network, node, side.reader.unit()))) return;
