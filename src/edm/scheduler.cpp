@@ -8,6 +8,7 @@ namespace sluice::edm {
 namespace {
 
 constexpr std::uint32_t kSequenceBits = 40;
+constexpr Key kSequenceMask = (Key{1} << kSequenceBits) - 1;
 
 }  // namespace
 
@@ -37,6 +38,7 @@ Scheduler::Scheduler(const SchedulerConfig& config)
   SLUICE_CHECK(config.active_per_pair >= 1 && config.active_per_pair <= 127);
   SLUICE_CHECK(config.chunk_bytes >= 8 && config.chunk_bytes % 8 == 0);
   SLUICE_CHECK(config.block_time > Duration{} && config.iteration > Duration{});
+  SLUICE_CHECK(config.numbers > pair_count_ * ring_ && config.numbers <= kSequenceMask + 1);
   parts_.reserve(config.ports);
   candidates_.reserve(std::size_t{config.ports} * 2);
   for (std::uint32_t port = 0; port < config.ports; ++port) {
@@ -63,7 +65,7 @@ NotifyVerdict Scheduler::notify(Time now, const Demand& demand) {
   const std::uint32_t source = demand.source.value;
   const std::uint32_t destination = demand.destination.value;
   if (waiting_messages_ == 0) sequence_ = 0;  // orders those that wait
-  SLUICE_CHECK(sequence_ >> kSequenceBits == 0);
+  if (sequence_ == config_.numbers) number_anew();
   Pair& queue = pair(source, destination);
   Message& added = message(source, destination, queue.count++);
   if (demand.kind == DemandKind::kWrite) ++queue.writes;
@@ -161,6 +163,36 @@ void Scheduler::forget_port(Time now, PortId port) {
   const PortSet destinations = held_destinations_;
   sources.each([&](std::uint32_t held) { free_source(now, held); });
   destinations.each([&](std::uint32_t held) { free_destination(now, held); });
+}
+
+// From 0, in the order that they have. Only the first of a pair stands in lists.
+void Scheduler::number_anew() {
+  struct Waiting {
+    std::uint64_t number = 0;
+    std::uint16_t source = 0;
+    std::uint16_t destination = 0;
+    std::uint32_t place = 0;
+  };
+  std::vector<Waiting> waiting;
+  waiting.reserve(waiting_messages_);
+  for (std::uint32_t source = 0; source < config_.ports; ++source) {
+    for (std::uint32_t destination = 0; destination < config_.ports; ++destination) {
+      for (std::uint32_t place = 0; place < pair(source, destination).count; ++place) {
+        const Key key = message(source, destination, place).key;
+        if (place == 0) unlist(source, destination, key);
+        waiting.push_back(
+            {key & kSequenceMask, static_cast<std::uint16_t>(source), static_cast<std::uint16_t>(destination), place});
+      }
+    }
+  }
+  std::ranges::sort(waiting, {}, &Waiting::number);
+  sequence_ = 0;
+  for (const Waiting& w : waiting) {
+    Message& m = message(w.source, w.destination, w.place);
+    m.key = (m.key & ~kSequenceMask) | sequence_++;
+    if (w.place == 0) list(w.source, w.destination, m.key);
+  }
+  ++counters_.renumbered;
 }
 
 Key Scheduler::key_of(std::uint32_t remaining, std::uint64_t sequence) const {
@@ -390,7 +422,7 @@ void Scheduler::grant(Time at, std::uint32_t source, std::uint32_t destination) 
   granted.remaining -= bytes;
   if (granted.remaining != 0) {
     if (config_.policy == Policy::kShortestRemaining) {
-      const Key key = key_of(granted.remaining, granted.key & ((Key{1} << kSequenceBits) - 1));
+      const Key key = key_of(granted.remaining, granted.key & kSequenceMask);
       by_destination_.promote(destination, granted.key, key);
       by_source_.promote(source, granted.key, key);
       granted.key = key;

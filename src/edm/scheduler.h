@@ -19,8 +19,10 @@
 // X:          of a pair's messages, X writes and X responses at most: those of the source, and the reads that the destination has asked for, each
 //             of which keep to X by themselves. Counted apart, since a reader whose timers end asks anew while its old requests still wait
 //             here: it can have reads of its own refused by that, never what the other host writes.
+// Numbers:    those that wait are ordered by numbers, which begin anew when nothing waits. Who always has something waiting uses them up in the end
+//             (in days, at a million demands a second): then those that wait are numbered anew, in their order.
 // Errors:     notify() refuses with a verdict, and counts; nothing else can go wrong by input.
-// Threads:    one owner, no locks. No allocation after construction.
+// Threads:    one owner, no locks. No allocation after construction, but to number anew.
 // Limits:     2 * X messages a pair, so 2 * X * ports a queue (the paper's has X * ports).
 // Source:     EDM §3.1.
 #pragma once
@@ -64,6 +66,8 @@ struct SchedulerConfig {
   // Of software, which comes late to on_deadline(): ports that were free all that time are granted as of so long ago at most, or a port
   // would be sent at once what it would have been sent meanwhile.
   Duration most_late = Duration::seconds(1000);
+  // Numbers of messages, until those that wait are numbered anew; more than can wait at once, at most 2^40.
+  std::uint64_t numbers = std::uint64_t{1} << 40;
 };
 
 // The least chunk that keeps a link busy while the next maximal matching forms: log2(ports) iterations on average, rounded up to
@@ -91,6 +95,7 @@ class Scheduler {
     std::uint64_t holds = 0;     // of a port, for a message that had waited too long
     std::uint64_t dropped = 0;   // messages of ports that were forgotten
     std::uint64_t withdrawn = 0;
+    std::uint64_t renumbered = 0;  // all that waited
   };
 
   explicit Scheduler(const SchedulerConfig& config);
@@ -174,6 +179,7 @@ class Scheduler {
   }
   NotifyVerdict judge(const Demand& demand) const;
   Key key_of(std::uint32_t remaining, std::uint64_t sequence) const;
+  void number_anew();
   void list_next(Time now, std::uint32_t source, std::uint32_t destination);
   void list(std::uint32_t source, std::uint32_t destination, Key key);
   void unlist(std::uint32_t source, std::uint32_t destination, Key key);

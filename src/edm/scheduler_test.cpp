@@ -551,6 +551,38 @@ TEST(Scheduler, WhatIsWithdrawnLeavesTheOthersAsTheyWere) {
   }
 }
 
+// With numbers for a few more messages than can wait, and something always waiting: grants are those of a scheduler that has numbers for all.
+TEST(Scheduler, NumbersWhatWaitsAnewInItsOrderWhenNumbersAreUsedUp) {
+  std::uint64_t renumbered = 0;
+  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+    SCOPED_TRACE(seed);
+    Rng rng(seed);
+    SchedulerConfig config = drawn_config(rng, rng.below(2) == 0 ? Matching::kGreedy : Matching::kPim);
+    config.ports = 2 + static_cast<std::uint32_t>(rng.below(3));
+    config.patience = Duration::nanoseconds(static_cast<std::int64_t>(rng.below(2) * 20));
+    Scheduler plenty(config);
+    config.numbers = std::uint64_t{config.ports} * config.ports * config.active_per_pair * 2 + 1 + rng.below(20);
+    Scheduler few(config);
+    Time now;
+    for (int i = 0; i < 400; ++i) {
+      const Demand d = drawn_demand(rng, config.ports, static_cast<std::uint32_t>(i));
+      ASSERT_EQ(few.notify(now, d), plenty.notify(now, d));
+      if (rng.below(8) == 0) {
+        ASSERT_EQ(few.withdraw(now, d.source, d.destination, d.kind),
+                  plenty.withdraw(now, d.source, d.destination, d.kind));
+      }
+      now = now + Duration::nanoseconds(static_cast<std::int64_t>(rng.below(40)));
+      const std::vector<Grant> grants = run_to(few, now);
+      const std::vector<Grant> expected = run_to(plenty, now);
+      ASSERT_EQ(grants.size(), expected.size());
+      for (std::size_t g = 0; g < grants.size(); ++g) ASSERT_EQ(row(grants[g]), row(expected[g]));
+    }
+    renumbered += few.counters().renumbered;
+    EXPECT_EQ(plenty.counters().renumbered, 0u);
+  }
+  EXPECT_GT(renumbered, 100u);
+}
+
 TEST(Scheduler, DerivesTheMinimumChunkOfThePaper) {
   EXPECT_EQ(minimum_chunk_bytes(512, Duration::nanoseconds(1), kBlock), 128u);
   EXPECT_EQ(minimum_chunk_bytes(144, Duration::nanoseconds(1), kBlock), 128u);
