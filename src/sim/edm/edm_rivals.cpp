@@ -470,7 +470,7 @@ class ReceiverDriven final : public Protocol {
  public:
   explicit ReceiverDriven(Fabric& fabric) : fabric_(fabric), nodes_(fabric.settings().nodes) {
     const Blocks packet = fabric.data_blocks(fabric.settings().packet_bytes);
-    // Of a token and its packet, so that a receiver alone has its link full.
+    // A round trip: of a token and its packet, so that a receiver alone has its link full.
     most_ = fabric.through() * 2 + fabric.hop() * 2 + packet * 2 + Fabric::blocks_of(fabric.settings().control_bytes);
   }
 
@@ -478,7 +478,8 @@ class ReceiverDriven final : public Protocol {
     granted_.resize(which + 1);
     const Flow& flow = fabric_.flow(which);
     if (flow.request) return send_request(fabric_, now, which);
-    nodes_[flow.destination].expected.push_back(which);
+    begin(now, which);
+    if (left(which) != 0) nodes_[flow.destination].expected.push_back(which);
     give(now, flow.destination);
   }
   bool pick(Blocks, std::uint32_t node, Packet& out, Blocks&) override {
@@ -512,24 +513,39 @@ class ReceiverDriven final : public Protocol {
     Blocks timer = -1;
     std::deque<Packet> tokens;  // as a sender
   };
+  std::uint32_t left(std::uint32_t flow) const { return fabric_.flow(flow).bytes - granted_[flow]; }
+  std::uint32_t next_bytes(std::uint32_t flow) const { return std::min(left(flow), fabric_.settings().packet_bytes); }
+  // For a message's next packet.
+  Packet next_token(std::uint32_t which) {
+    const Flow& flow = fabric_.flow(which);
+    const std::uint32_t bytes = next_bytes(which);
+    granted_[which] += bytes;
+    nodes_[flow.destination].outstanding += fabric_.data_blocks(bytes);
+    return control_packet(fabric_, kToken, which, bytes, flow.destination, flow.source);
+  }
+  // A message's first packets need nobody's leave, as many as leave its node until a token could have come; its receiver counts them.
+  void begin(Blocks now, std::uint32_t which) {
+    const Flow& flow = fabric_.flow(which);
+    for (Blocks begun = 0; left(which) != 0 && begun < most_;) {
+      begun += fabric_.data_blocks(next_bytes(which));
+      nodes_[flow.source].tokens.push_back(next_token(which));
+    }
+    fabric_.wake_node(now, flow.source);
+  }
   void give(Blocks now, std::uint32_t which) {
     Node& node = nodes_[which];
     while (!node.expected.empty()) {
-      const auto left = [&](std::uint32_t flow) { return fabric_.flow(flow).bytes - granted_[flow]; };
       const auto shortest = std::min_element(node.expected.begin(), node.expected.end(),
                                              [&](std::uint32_t a, std::uint32_t b) { return left(a) < left(b); });
       const std::uint32_t flow = *shortest;
-      const std::uint32_t bytes = std::min(left(flow), fabric_.settings().packet_bytes);
-      const Blocks blocks = fabric_.data_blocks(bytes);
+      const Blocks blocks = fabric_.data_blocks(next_bytes(flow));
       if (node.outstanding + blocks > most_) return;  // until something comes
       if (node.next > now) {
         node.timer = node.next;
         return fabric_.set_timer(node.next, which);
       }
-      granted_[flow] += bytes;
-      node.outstanding += blocks;
       node.next = now + blocks;
-      fabric_.send_control(now, control_packet(fabric_, kToken, flow, bytes, which, fabric_.flow(flow).source));
+      fabric_.send_control(now, next_token(flow));
       if (left(flow) == 0) node.expected.erase(shortest);
     }
   }

@@ -10,6 +10,9 @@
 //   DCTCP            windows per message; marks above `mark_blocks`; drop-tail. Nodes send their messages by turns.
 //   receiver-driven  a receiver knows of its messages at once, and gives tokens of a packet: to its shortest one, at its link's rate, no more
 //                    than a round trip's at once. A sender with tokens of several serves the shortest first. Neither knows of the other's choice.
+//                    A message's first round trip needs no token, rounded up to whole packets: Homa's unscheduled bytes, which every message has;
+//                    pHost has free tokens for those alone that fit into it, NDP pushes a first window, ExpressPass waits for credits. The EDM paper's
+//                    "combines the best features", so it begins as those that wait for the least.
 //   pFabric          the shortest goes first, in nodes and in queues; a full queue drops the longest. Windows as DCTCP's ("running on top of DCTCP",
 //                    EDM §4.3).
 //   PFC, DCQCN       nothing is dropped: who has more than `pause_blocks` in the switch is paused, all its messages; rates per message by DCQCN.
@@ -18,7 +21,9 @@
 //                    is granted by it.
 // Units:    blocks, as in edm_cluster.h.
 // Errors:   none: rows are checked when read.
-// Source:   DCTCP (SIGCOMM '10), pFabric (SIGCOMM '13), DCQCN (SIGCOMM '15), Fastpass (SIGCOMM '14), pHost and ExpressPass for the receiver-driven one; EDM §4.3.
+// Source:   DCTCP (SIGCOMM '10), pFabric (SIGCOMM '13), DCQCN (SIGCOMM '15), Fastpass (SIGCOMM '14), for the receiver-driven one pHost
+//           (CoNEXT '15; its authors' NetSys/simulator, ext/capabilityflow.cpp, init_capa_size()), Homa (SIGCOMM '18; PlatformLab/HomaModule, protocol.md,
+//           rtt_bytes) and ExpressPass (SIGCOMM '17); EDM §4.3.
 #pragma once
 
 #include <cstdint>

@@ -36,9 +36,16 @@ TraceRow read_row(std::uint32_t bytes, std::int64_t slot, std::uint16_t from, st
 // A hop is 16 blocks, the switch one, a host one.
 constexpr std::int64_t kThrough = 16 + 1 + 16;
 
+// Twenty nodes that all write to one.
+std::vector<TraceRow> incast(std::uint32_t bytes) {
+  std::vector<TraceRow> rows;
+  for (std::uint16_t node = 1; node <= 20; ++node) rows.push_back(write_row(bytes, 0, node, 0));
+  return rows;
+}
+
 TEST(EdmRivals, AMessageAloneTakesAsLongAsArithmeticSays) {
   const EdmHardware h = hardware();
-  for (const Rival rival : {Rival::kDctcp, Rival::kPfabric, Rival::kPfc, Rival::kCxl}) {
+  for (const Rival rival : {Rival::kDctcp, Rival::kReceiverDriven, Rival::kPfabric, Rival::kPfc, Rival::kCxl}) {
     const RivalSettings settings{.rival = rival, .packet_framing_bytes = 24};
     EXPECT_EQ(alone_blocks(h, settings, write_row(64, 0, 0, 1)), kThrough + 8 + 3 - 1);
     // Its packets follow each other: 2 blocks and the framing, then one host block and the answer.
@@ -46,14 +53,25 @@ TEST(EdmRivals, AMessageAloneTakesAsLongAsArithmeticSays) {
     // Three packets, of 1,456, 1,456 and 88 bytes.
     EXPECT_EQ(alone_blocks(h, settings, write_row(3'000, 0, 0, 1)), kThrough + 3'000 / 8 + 3 * 3 - 1);
   }
-  // A token comes first; a request to the arbiter, and its grant. Control packets are a block here.
-  EXPECT_EQ(alone_blocks(h, {.rival = Rival::kReceiverDriven}, write_row(64, 0, 0, 1)), kThrough + kThrough + 7);
+  // A request to the arbiter, and its grant, come first. Control packets are a block here.
   EXPECT_EQ(alone_blocks(h, {.rival = Rival::kFastpass}, write_row(64, 0, 0, 1)), kThrough * 3 + 7);
 }
 
 TEST(EdmRivals, AReceiverAloneKeepsItsLinkFullWithTokens) {
   const std::int64_t took = alone_blocks(hardware(), {.rival = Rival::kReceiverDriven}, write_row(1'456'000, 0, 0, 1));
-  EXPECT_LT(took, 182'000 + 2 * kThrough + 10);
+  EXPECT_EQ(took, 182'000 + kThrough - 1);
+}
+
+// Of those that write to one receiver at once, each may have its first round trip in the switch, rounded up to whole packets, and no more.
+TEST(EdmRivals, WhatNeedsNoTokenOfAMessageIsARoundTrip) {
+  const std::int64_t packet = 1'456 / 8;
+  const std::int64_t round_trip = 2 * 17 + 2 * 16 + 2 * packet + 1;
+  const std::int64_t packets = (round_trip + packet - 1) / packet;
+  const RivalSettings settings{.rival = Rival::kReceiverDriven, .nodes = 21};
+  const auto queue = [&](std::uint32_t bytes) { return run_rival(hardware(), settings, incast(bytes)).longest_queue; };
+  EXPECT_GT(queue(1'456), 18 * packet);
+  EXPECT_GT(queue(100'000), 20 * (packets - 1) * packet);
+  EXPECT_LE(queue(100'000), 20 * packets * packet);
 }
 
 // A node's message to a port where much is lost has one turn of its node's, as the one beside it.
@@ -111,13 +129,6 @@ TEST(EdmRivals, KeepEveryByteUnderAnyLoad) {
       EXPECT_LE(outcome.longest_queue, settings.egress_blocks + 300);
     }
   }
-}
-
-// Twenty nodes that all write to one.
-std::vector<TraceRow> incast(std::uint32_t bytes) {
-  std::vector<TraceRow> rows;
-  for (std::uint16_t node = 1; node <= 20; ++node) rows.push_back(write_row(bytes, 0, node, 0));
-  return rows;
 }
 
 TEST(EdmRivals, DctcpDropsAndSendsAgainWhatAQueueDoesNotHold) {

@@ -94,6 +94,7 @@ class Fabric {
   // For protocols.
   std::vector<Flow>& flows() { return flows_; }
   Flow& flow(std::uint32_t which) { return flows_[which]; }
+  const Flow& flow(std::uint32_t which) const { return flows_[which]; }
   const RivalSettings& settings() const { return settings_; }
   const EdmHardware& hardware() const { return hardware_; }
   std::uint32_t arbiter() const { return settings_.nodes; }
