@@ -52,7 +52,8 @@ NotifyVerdict Scheduler::judge(const Demand& demand) const {
     return NotifyVerdict::kNoSuchPort;
   if (demand.source == demand.destination) return NotifyVerdict::kToItself;
   if (demand.bytes == 0) return NotifyVerdict::kEmpty;
-  if (demand.bytes > kMaxMessageBytes) return NotifyVerdict::kTooLong;
+  SLUICE_CHECK(demand.later == 0 || demand.bytes <= config_.chunk_bytes);
+  if (std::uint64_t{demand.bytes} + demand.later > kMaxMessageBytes) return NotifyVerdict::kTooLong;
   if (active(demand.source, demand.destination, demand.kind) == config_.active_per_pair)
     return NotifyVerdict::kTooManyActive;
   return NotifyVerdict::kAccepted;
@@ -69,7 +70,7 @@ NotifyVerdict Scheduler::notify(Time now, const Demand& demand) {
   Pair& queue = pair(source, destination);
   Message& added = message(source, destination, queue.count++);
   if (demand.kind == DemandKind::kWrite) ++queue.writes;
-  added = {.key = key_of(demand.bytes, sequence_++),
+  added = {.key = key_of(demand.bytes + demand.later, sequence_++),
            .since = now,
            .remaining = demand.bytes,
            .id = demand.id,
@@ -248,6 +249,23 @@ void Scheduler::release(const Release& due) {
   }
   if (!held_sources_.has(due.source)) free_source(due.at, due.source);
   if (!held_destinations_.has(due.destination)) free_destination(due.at, due.destination);
+}
+
+bool Scheduler::free_early(Time now, PortId from, PortId to) {
+  const auto is_theirs = [&](const Release& r) { return r.source == from.value && r.destination == to.value; };
+  std::size_t place = 0;
+  while (place < whole_count_ && !is_theirs(whole(place))) ++place;
+  const auto part = std::ranges::find_if(parts_, is_theirs);
+  if (place < whole_count_) {
+    for (--whole_count_; place < whole_count_; ++place) whole(place) = whole(place + 1);
+  } else if (part != parts_.end()) {
+    parts_.erase(part);
+    std::make_heap(parts_.begin(), parts_.end(), std::greater<>{});
+  } else {
+    return false;
+  }
+  release({now, from.value, to.value});
+  return true;
 }
 
 // Whether a pair's message is the most urgent at both its ports, and has waited long enough to be waited for.

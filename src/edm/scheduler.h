@@ -111,6 +111,9 @@ class Scheduler {
   // has been asked. False: there is none.
   bool withdraw(Time now, PortId source, PortId destination, DemandKind kind);
 
+  // What was granted last of a pair will not come: both its ports are free from now on. False: they were.
+  bool free_early(Time now, PortId source, PortId destination);
+
   // Drops what waits for and from a host that is gone. Grants made stay made.
   void forget_port(Time now, PortId port);
 
@@ -186,6 +189,7 @@ class Scheduler {
   void step(Time now);
   void release_due(Time now);
   void release(const Release& due);
+  Release& whole(std::size_t index) { return whole_[(whole_head_ + index) % whole_.size()]; }
   void free_source(Time now, std::uint32_t port);
   void free_destination(Time now, std::uint32_t port);
   bool worth_waiting(Time now, std::uint32_t source, std::uint32_t destination);

@@ -551,6 +551,44 @@ TEST(Scheduler, WhatIsWithdrawnLeavesTheOthersAsTheyWere) {
   }
 }
 
+TEST(Scheduler, WhatWillBeAskedForLaterCountsForTheRankAlone) {
+  Scheduler scheduler({.ports = 3, .matching = Matching::kGreedy, .chunk_bytes = 64});
+  ASSERT_EQ(scheduler.notify(Time{}, demand(0, 1, 64, 1)), NotifyVerdict::kAccepted);
+  scheduler.on_deadline(Time{});
+  Demand part = demand(0, 2, 64, 2);
+  part.later = 1'000;
+  ASSERT_EQ(scheduler.notify(Time{}, part), NotifyVerdict::kAccepted);
+  ASSERT_EQ(scheduler.notify(Time{}, demand(0, 1, 1'000, 3)), NotifyVerdict::kAccepted);
+  EXPECT_EQ(scheduler.waiting_bytes(), 1'064u);
+  std::vector<std::uint32_t> ids;
+  for (const Grant& grant : run_to(scheduler, Time::at(Duration::microseconds(1)))) {
+    if (grant.first) ids.push_back(grant.id.value);
+  }
+  EXPECT_EQ(ids, (std::vector<std::uint32_t>{1, 3, 2}));
+  part.later = kMaxMessageBytes;
+  EXPECT_EQ(scheduler.notify(Time{}, part), NotifyVerdict::kTooLong);
+}
+
+TEST(Scheduler, PortsOfWhatWillNotComeAreFreeAtOnce) {
+  for (const std::uint32_t bytes : {640u, 600u}) {  // a whole chunk, and a part of one
+    Scheduler scheduler({.ports = 5, .matching = Matching::kGreedy, .chunk_bytes = 640});
+    ASSERT_EQ(scheduler.notify(Time{}, demand(3, 4, bytes, 1)), NotifyVerdict::kAccepted);
+    ASSERT_EQ(scheduler.notify(Time{}, demand(0, 1, bytes, 2)), NotifyVerdict::kAccepted);
+    ASSERT_EQ(scheduler.notify(Time{}, demand(0, 2, 800, 3)), NotifyVerdict::kAccepted);
+    ASSERT_EQ(scheduler.notify(Time{}, demand(3, 2, 1'000, 4)), NotifyVerdict::kAccepted);
+    EXPECT_EQ(run_to(scheduler, at_blocks(9)).size(), 2u);
+    EXPECT_FALSE(scheduler.free_early(at_blocks(10), PortId(0), PortId(2)));
+    EXPECT_TRUE(scheduler.free_early(at_blocks(10), PortId(0), PortId(1)));
+    EXPECT_FALSE(scheduler.free_early(at_blocks(10), PortId(0), PortId(1)));
+    const std::vector<Grant> then = run_to(scheduler, at_blocks(300));
+    ASSERT_GE(then.size(), 3u);
+    EXPECT_EQ(row(then[0]), (GrantRow{10 * 640, 0, 2, 3, 640, true, false}));
+    // Nobody else's ports: 0 and 2 are taken for a chunk, 3 for what it had.
+    EXPECT_EQ(row(then[1]), (GrantRow{90 * 640, 0, 2, 3, 160, false, true}));
+    EXPECT_EQ(row(then[2]), (GrantRow{110 * 640, 3, 2, 4, 640, true, false}));
+  }
+}
+
 // With numbers for a few more messages than can wait, and something always waiting: grants are those of a scheduler that has numbers for all.
 TEST(Scheduler, NumbersWhatWaitsAnewInItsOrderWhenNumbersAreUsedUp) {
   std::uint64_t renumbered = 0;

@@ -32,6 +32,8 @@ struct Demand {
   MessageId id{};
   DemandKind kind = DemandKind::kWrite;
   std::uint32_t bytes = 0;
+  // Of the same message besides, which its sender will ask for later: it counts for the rank alone. REQUIRES, but for 0: `bytes` are one chunk at most.
+  std::uint32_t later = 0;
 
   friend constexpr bool operator==(const Demand&, const Demand&) = default;
 };

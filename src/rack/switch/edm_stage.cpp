@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/check.h"
 
@@ -20,10 +21,13 @@ constexpr std::uint32_t kAnswerPacket = 1'024;
 // Between two searches for a host that is silent, should strangers come all the time.
 constexpr Duration kLook = Duration::milliseconds(1);
 
-std::uint32_t answer_on_wire(std::uint32_t bytes) {
+std::uint64_t answer_on_wire(std::uint32_t bytes) {
   const std::uint64_t packets = (std::uint64_t{bytes} + kAnswerPacket - 1) / kAnswerPacket;
-  const std::uint64_t all = bytes + std::max<std::uint64_t>(packets, 1) * kAnswerHeaders;
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(all, edm::kMaxMessageBytes));
+  return bytes + std::max<std::uint64_t>(packets, 1) * kAnswerHeaders;
+}
+
+bool ends_answer(wire::Opcode opcode) {
+  return opcode == wire::Opcode::kRcReadResponseLast || opcode == wire::Opcode::kRcReadResponseOnly;
 }
 
 edm::SchedulerConfig scheduler_config(const EdmStageSettings& settings) {
@@ -93,7 +97,11 @@ bool EdmStage::take(Time now, const Packet& packet) {
   wire::ParsedFrame parsed;
   if (wire::parse(packet.frame.bytes(), parsed) != wire::Verdict::kOk) return false;
   const wire::OpcodeTraits& traits = parsed.traits();
-  if (traits.transport != wire::Transport::kRc || !traits.is_request) return false;
+  if (traits.transport != wire::Transport::kRc) return false;
+  if (!traits.is_request) {
+    answered(now, packet.frame, parsed);
+    return false;
+  }
   if (!on_ && ready_first_ == kNone) return false;
   const std::uint32_t source = host(mac_at(packet.frame.data + 6));
   const std::uint32_t destination = host(mac_at(packet.frame.data));
@@ -112,13 +120,90 @@ bool EdmStage::take(Time now, const Packet& packet) {
     return true;
   }
   const bool room = free_count_ > kSpare;
-  push(now, line, packet.frame, what, answer);
+  if (reads && is_asked_anew(lines_[line].granted, parsed)) end_read(now, line);
+  push(now, line, packet.frame,
+       {.length = packet.frame.length,
+        .answer = answer,
+        .psn = parsed.psn,
+        .at = parsed.destination,
+        .since = now,
+        .what = what});
   if (on_ && room) {
     ask(now, line);
   } else {
     let_go(line, on_ ? counters_.overflow : counters_.overdue);  // what waits here goes, and this one behind it
   }
   return true;
+}
+
+// What has become of a READ. An answer itself goes on at once.
+void EdmStage::answered(Time now, const port::Frame& frame, const wire::ParsedFrame& parsed) {
+  const wire::Kind kind = parsed.traits().kind;
+  const bool reads = kind == wire::Kind::kReadResponse;
+  if (!reads && (kind != wire::Kind::kAcknowledge || !wire::get<wire::Aeth>(frame.data, parsed).is_nak())) return;
+  const auto node = hosts_.find(mac_at(frame.data + 6));
+  const auto reader = hosts_.find(mac_at(frame.data));
+  if (node == hosts_.end() || reader == hosts_.end()) return;
+  const std::uint32_t line = reader->second * kHosts + node->second;
+  Line& l = lines_[line];
+  if (reads) l.unanswered = 0;
+  const Granted& g = l.granted;
+  // Other queue pairs of the two have PSNs of their own.
+  if (!g.covers(parsed.psn) || (g.begun && parsed.destination != g.reader)) return;
+  reads ? answer_came(now, line, parsed) : refused(now, line);
+}
+
+void EdmStage::answer_came(Time now, std::uint32_t line, const wire::ParsedFrame& parsed) {
+  Granted& g = lines_[line].granted;
+  if (!g.begun) g.packets = std::max(g.answer / std::max<std::uint32_t>(parsed.payload_length, 1), 1u);
+  g.begun = true;
+  g.reader = parsed.destination;
+  if (g.left == 0) return;
+  g.came += answer_on_wire(parsed.payload_length);
+  g.heard = now;
+  if (ends_answer(parsed.opcode)) return end_read(now, line);
+  if (!g.asked && g.came + settings_.chunk > g.bytes) ask_chunk(now, line);
+}
+
+void EdmStage::refused(Time now, std::uint32_t line) {
+  Granted& g = lines_[line].granted;
+  if (g.until <= now && g.left == 0) return;
+  ++counters_.refused;
+  if (g.until > now) scheduler_.free_early(now, to(line), from(line));
+  g.until = now;
+  end_read(now, line);
+}
+
+// From where it broke off.
+bool EdmStage::is_asked_anew(const Granted& granted, const wire::ParsedFrame& request) {
+  return granted.left != 0 && granted.at == request.destination && granted.covers(request.psn);
+}
+
+// A few that are lost are no sign, nor is an answer that is late.
+bool EdmStage::is_silent(Time now, const Line& line) const {
+  return line.unanswered >= kReadsAsked && line.unanswered_since + settings_.hold <= now;
+}
+
+// Of the READ that is under way.
+void EdmStage::ask_chunk(Time now, std::uint32_t line) {
+  Granted& g = lines_[line].granted;
+  const std::uint64_t bytes = std::min(g.left, settings_.chunk / 8 * 8);
+  const edm::Demand demand{
+      .source = to(line),
+      .destination = from(line),
+      .id = edm::MessageId(0),
+      .kind = edm::DemandKind::kResponse,
+      .bytes = static_cast<std::uint32_t>(bytes),
+      .later = static_cast<std::uint32_t>(std::min<std::uint64_t>(g.left - bytes, edm::kMaxMessageBytes - bytes))};
+  g.asked = scheduler_.notify(now, demand) == edm::NotifyVerdict::kAccepted;
+}
+
+// Nothing more is asked for of it; those behind it are.
+void EdmStage::end_read(Time now, std::uint32_t line) {
+  Granted& g = lines_[line].granted;
+  if (g.asked) SLUICE_CHECK(scheduler_.withdraw(now, to(line), from(line), edm::DemandKind::kResponse));
+  g.asked = false;
+  if (std::exchange(g.left, 0) != 0) ask(now, line);
 }
 
 // Its number, a new one if it is new; kNone: there are too many.
@@ -132,6 +217,12 @@ std::uint32_t EdmStage::host(std::uint64_t mac) {
     number = place_of_silent();
     if (number == kNone) return kNone;
     hosts_.erase(known_[number].mac);
+    for (std::uint32_t other = 0; other < kHosts; ++other) {
+      for (const std::uint32_t line : {number * kHosts + other, other * kHosts + number}) {
+        lines_[line].granted = {};
+        lines_[line].unanswered = 0;
+      }
+    }
   } else {
     known_.emplace_back();
   }
@@ -156,7 +247,7 @@ std::uint32_t EdmStage::place_of_silent() {
 bool EdmStage::is_idle(std::uint32_t number) const {
   const auto is_clear = [this](std::uint32_t line) {
     const Line& l = lines_[line];
-    return l.first == kNone && l.reads_asked == 0 && l.bytes_asked == 0;
+    return l.first == kNone && l.reads_asked == 0 && l.bytes_asked == 0 && !l.granted.asked;
   };
   for (std::uint32_t other = 0; other < kHosts; ++other) {
     if (!is_clear(number * kHosts + other) || !is_clear(other * kHosts + number)) return false;
@@ -164,13 +255,13 @@ bool EdmStage::is_idle(std::uint32_t number) const {
   return true;
 }
 
-void EdmStage::push(Time now, std::uint32_t line, const port::Frame& frame, What what, std::uint32_t answer) {
+void EdmStage::push(Time now, std::uint32_t line, const port::Frame& frame, const Slot& added) {
   Line& l = lines_[line];
   const std::uint32_t slot = free_;
   free_ = slots_[slot].next;
   --free_count_;
   std::memcpy(&bytes_[std::size_t{slot} * port::kMaxFrame], frame.data, frame.length);
-  slots_[slot] = {kNone, frame.length, answer, now, what};
+  slots_[slot] = added;
   (l.first == kNone ? l.first : slots_[l.last].next) = slot;
   l.last = slot;
   counters_.most_held = std::max<std::uint64_t>(counters_.most_held, ++held_);
@@ -184,20 +275,38 @@ void EdmStage::push(Time now, std::uint32_t line, const port::Frame& frame, What
 // Demands for what is first in the line.
 void EdmStage::ask(Time now, std::uint32_t line) {
   Line& l = lines_[line];
-  while (l.first != kNone && slots_[l.first].what == What::kSmall) release_first(now, l);
+  while (l.first != kNone) {
+    const What what = slots_[l.first].what;
+    if (what == What::kSmall) {
+      release_first(now, l);
+    } else if (what == What::kRead && is_silent(now, l)) {
+      ++counters_.unanswered;
+      let_go_first(line);
+    } else {
+      break;
+    }
+  }
   if (l.first == kNone) return;
   slots_[l.first].what == What::kRead ? ask_reads(now, line) : ask_data(now, line);
 }
 
 void EdmStage::ask_reads(Time now, std::uint32_t line) {
   Line& l = lines_[line];
+  if (l.granted.left != 0 || (l.reads_asked != 0 && is_long(l.asked_last))) return;
   std::uint32_t next = l.reads_asked == 0 ? l.first : slots_[l.asked_last].next;
-  for (; next != kNone && slots_[next].what == What::kRead && l.reads_asked < kReadsAsked; next = slots_[next].next) {
-    const edm::Demand demand{.source = to(line),
-                             .destination = from(line),
-                             .id = edm::MessageId(0),
-                             .kind = edm::DemandKind::kResponse,
-                             .bytes = answer_on_wire(slots_[next].answer)};
+  bool last = false;
+  for (; next != kNone && slots_[next].what == What::kRead && l.reads_asked < kReadsAsked && !last;
+       next = slots_[next].next) {
+    last = is_long(next);
+    const std::uint64_t all = answer_on_wire(slots_[next].answer);
+    const std::uint64_t bytes = last ? settings_.chunk / 8 * 8 : all;
+    const edm::Demand demand{
+        .source = to(line),
+        .destination = from(line),
+        .id = edm::MessageId(0),
+        .kind = edm::DemandKind::kResponse,
+        .bytes = static_cast<std::uint32_t>(bytes),
+        .later = static_cast<std::uint32_t>(std::min<std::uint64_t>(all - bytes, edm::kMaxMessageBytes - bytes))};
     if (scheduler_.notify(now, demand) != edm::NotifyVerdict::kAccepted) return;
     l.asked_last = next;
     ++l.reads_asked;
@@ -231,15 +340,7 @@ void EdmStage::schedule(Time now) {
 void EdmStage::granted(Time now, const edm::Grant& grant) {
   const auto pair = [](edm::PortId a, edm::PortId b) { return std::uint32_t{a.value} * kHosts + b.value; };
   if (grant.kind == edm::DemandKind::kResponse) {
-    if (!grant.first) return;  // of an answer that comes as a whole
-    const std::uint32_t line = pair(grant.destination, grant.source);
-    Line& l = lines_[line];
-    SLUICE_CHECK(l.reads_asked != 0 && slots_[l.first].what == What::kRead);
-    --l.reads_asked;
-    ++counters_.reads;
-    counters_.read_bytes += slots_[l.first].answer;
-    release_granted(now, l);
-    return ask(now, line);
+    return granted_read(now, pair(grant.destination, grant.source), grant);
   }
   const std::uint32_t line = pair(grant.source, grant.destination);
   Line& l = lines_[line];
@@ -252,6 +353,35 @@ void EdmStage::granted(Time now, const edm::Grant& grant) {
     counters_.frame_bytes += slots_[l.first].length;
     release_granted(now, l);
   }
+  ask(now, line);
+}
+
+void EdmStage::granted_read(Time now, std::uint32_t line, const edm::Grant& grant) {
+  Line& l = lines_[line];
+  const Time until = grant.at + scheduler_.time_taken(grant);
+  if (!grant.first || l.granted.asked) {  // of an answer that comes as a whole
+    l.granted.until = until;
+    if (!std::exchange(l.granted.asked, false)) return;
+    l.granted.bytes += grant.bytes;
+    l.granted.left -= grant.bytes;
+    l.granted.heard = now;
+    if (l.granted.left == 0) ask(now, line);
+    return;
+  }
+  SLUICE_CHECK(l.reads_asked != 0 && slots_[l.first].what == What::kRead);
+  const Slot& request = slots_[l.first];
+  l.granted = {.first = request.psn,
+               .at = request.at,
+               .answer = request.answer,
+               .until = until,
+               .left = is_long(l.first) ? answer_on_wire(request.answer) - grant.bytes : 0,
+               .bytes = grant.bytes,
+               .heard = now};
+  if (l.unanswered++ == 0) l.unanswered_since = now;
+  --l.reads_asked;
+  ++counters_.reads;
+  counters_.read_bytes += request.answer;
+  release_granted(now, l);
   ask(now, line);
 }
 
@@ -298,7 +428,11 @@ void EdmStage::sweep(Time now) {
     const std::uint64_t before = counters_.overdue;
     for (; l.first != kNone && slots_[l.first].since + settings_.hold <= now; ++counters_.overdue) let_go_first(line);
     if (counters_.overdue != before) ask(now, line);
-    l.listed = l.first != kNone;
+    if (l.granted.left != 0 && l.granted.heard + settings_.hold < now) {
+      ++counters_.abandoned;
+      end_read(now, line);
+    }
+    l.listed = l.first != kNone || l.granted.left != 0;
   }
   std::erase_if(busy_, [&](std::uint32_t line) { return !lines_[line].listed; });
   sweep_at_ = busy_.empty() ? Time::never() : now + settings_.hold / 4;
@@ -327,7 +461,10 @@ Result<void> EdmStage::change(const std::string& text) {
   on_ = wish["on"].get<bool>();
   if (on_) return {};
   std::uint64_t let = 0;
-  for (const std::uint32_t line : busy_) let_go(line, let);
+  for (const std::uint32_t line : busy_) {
+    let_go(line, let);
+    end_read(now_, line);
+  }
   return {};
 }
 
@@ -348,6 +485,9 @@ std::string EdmStage::status_json() const {
                         {"overflow", c.overflow},
                         {"lost", c.lost},
                         {"strangers", c.strangers},
+                        {"unanswered", c.unanswered},
+                        {"refused", c.refused},
+                        {"abandoned", c.abandoned},
                         {"grants", scheduler_.counters().grants}}
       .dump();
 }

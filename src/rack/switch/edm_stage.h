@@ -4,11 +4,17 @@
 //                that takes at the port rate, so what waits is requests of 80 bytes and not data. WRITEs and SENDs come unasked: their
 //                packets wait here, and leave chunk by chunk as granted. Either way a port is not sent more than its rate. Atomics, ACKs and what
 //                answers carry have been granted with their requests, or are too small to matter: they pass.
+// Answers:       a request says how much is to come, which need not be true: a NAK frees the ports of what was granted. Of a READ longer than `chunk`
+//                each further chunk is asked for as the answer's packets come (for its rank all that is left counts), and no other of its host at that
+//                node meanwhile; with its last packet, a NAK, or when nothing has come for `hold`, what is left is forgotten.
+//                Where kReadsAsked READs have been granted and no packet of an answer has come for `hold`, a host's READs of that node pass unasked until
+//                one comes: a node that is dead, or refuses all, takes nobody's time.
 // Life:          as a stage; last in a chain, for what it gives back passes no other.
 // Order:         requests of one host to another stay in order, so those of a queue pair do.
 // Degrades:      to a plain switch, counted: what has waited for `hold` goes; when the room for frames is used up, what comes goes with all that its host
 //                has for the other one. What goes so takes its demand back, or the ports would be taken for it once more after it has gone. Hosts beyond kHosts are not scheduled while those that are there speak or are spoken to.
-// Departures:    without EDM's NICs the first chunk's grant lets a whole READ's answer come: those beyond `chunk` are paced by its first chunk only.
+// Departures:    without EDM's NICs the first chunk's grant lets a whole READ's answer come: those beyond `chunk` are paced by its first chunk only. A
+//                READ's later chunks are demands of their own, so first come, first served has others' of meanwhile before them.
 //                Answers start after a time that varies from host to host, so a few may meet at a port.
 // Threads:       the switch's owner.
 // Source:        EDM §2.3, §3.1; DESIGN §5.6 "in real time".
@@ -47,13 +53,16 @@ class EdmStage final : public switching::Stage {
     std::uint64_t read_bytes = 0;  // that they asked for
     std::uint64_t frames = 0;      // of WRITEs and SENDs that were granted
     std::uint64_t frame_bytes = 0;
-    std::uint64_t waited = 0;     // of both: not granted at once
-    std::uint64_t overdue = 0;    // frames let go after `hold`
-    std::uint64_t overflow = 0;   // … for want of room
-    std::uint64_t lost = 0;       // … dropped, as not even that helped
-    std::uint64_t strangers = 0;  // … of hosts beyond kHosts
-    std::uint64_t most_held = 0;  // frames at once
-    Duration longest{};           // wait
+    std::uint64_t waited = 0;      // of both: not granted at once
+    std::uint64_t overdue = 0;     // frames let go after `hold`
+    std::uint64_t overflow = 0;    // … for want of room
+    std::uint64_t lost = 0;        // … dropped, as not even that helped
+    std::uint64_t strangers = 0;   // … of hosts beyond kHosts
+    std::uint64_t unanswered = 0;  // READs … of nodes that do not answer
+    std::uint64_t refused = 0;     // READs whose ports or rest a NAK has freed
+    std::uint64_t abandoned = 0;   // … whose answer broke off
+    std::uint64_t most_held = 0;   // frames at once
+    Duration longest{};            // wait
   };
 
   explicit EdmStage(const EdmStageSettings& settings);
@@ -76,8 +85,30 @@ class EdmStage final : public switching::Stage {
     std::uint32_t next = kNone;
     std::uint32_t length = 0;
     std::uint32_t answer = 0;  // bytes, of a READ
+    wire::Psn psn{};
+    wire::Qpn at{};  // its queue pair
     Time since{};
     What what{};
+  };
+  // The READ of a line that was granted last.
+  struct Granted {
+    wire::Psn first{};          // of its answer
+    std::uint32_t packets = 1;  // of its answer; until one has come, that one alone is known
+    wire::Qpn at{};             // whose answer
+    std::uint32_t answer = 0;
+    Time until{};             // its ports are taken
+    std::uint64_t left = 0;   // bytes to ask for; while there are any, no other READ of the line is asked for
+    std::uint64_t bytes = 0;  // granted
+    std::uint64_t came = 0;   // of them, if some are left
+    Time heard{};             // something of it
+    bool asked = false;       // a chunk of what is left is at the scheduler
+    bool begun = false;       // a packet has come, and said:
+    wire::Qpn reader{};
+
+    bool covers(wire::Psn psn) const {
+      const std::int32_t place = psn.since(first);
+      return place >= 0 && static_cast<std::uint32_t>(place) < packets;
+    }
   };
   // Requests of one host to another, oldest first; the leading ones of one kind are asked for.
   struct Line {
@@ -88,13 +119,25 @@ class EdmStage final : public switching::Stage {
     std::uint32_t bytes_asked = 0;     // of leading data
     std::uint32_t credit = 0;          // granted of that, and not used yet
     bool listed = false;               // in busy_
+    std::uint32_t unanswered = 0;      // READs granted since a packet of an answer came
+    Time unanswered_since{};           // the first of them
+    Granted granted{};
   };
 
   bool take(Time now, const switching::Packet& packet);
+  void answered(Time now, const port::Frame& frame, const wire::ParsedFrame& parsed);
+  void answer_came(Time now, std::uint32_t line, const wire::ParsedFrame& parsed);
+  void refused(Time now, std::uint32_t line);
+  bool is_silent(Time now, const Line& line) const;
+  static bool is_asked_anew(const Granted& granted, const wire::ParsedFrame& request);
+  bool is_long(std::uint32_t slot) const { return slots_[slot].answer > settings_.chunk; }
+  void ask_chunk(Time now, std::uint32_t line);
+  void end_read(Time now, std::uint32_t line);
+  void granted_read(Time now, std::uint32_t line, const edm::Grant& grant);
   std::uint32_t host(std::uint64_t mac);
   std::uint32_t place_of_silent();
   bool is_idle(std::uint32_t number) const;
-  void push(Time now, std::uint32_t line, const port::Frame& frame, What what, std::uint32_t answer);
+  void push(Time now, std::uint32_t line, const port::Frame& frame, const Slot& slot);
   void ask(Time now, std::uint32_t line);
   void ask_reads(Time now, std::uint32_t line);
   void ask_data(Time now, std::uint32_t line);

@@ -41,6 +41,12 @@ Bytes frame(std::uint32_t from, std::uint32_t to, Opcode opcode, std::uint32_t l
   return bytes;
 }
 
+Bytes nak(std::uint32_t from, std::uint32_t to, std::uint32_t psn) {
+  Bytes bytes = frame(from, to, Opcode::kRcAcknowledge, 0, psn);
+  wire::Aeth::nak(0, wire::NakCode::kRemoteAccessError).write(bytes.data() + bytes.size() - 4 - wire::Aeth::kSize);
+  return bytes;
+}
+
 class Kept final : public port::FrameSink {
  public:
   std::uint8_t* reserve(std::size_t length) override {
@@ -415,6 +421,162 @@ TEST(EdmStage, ALineOfWritesStaysOverdueNoLongerThanForItsBurst) {
   const Held nearly = held_by_others(Duration::nanoseconds(3'420), 400);
   EXPECT_EQ(nearly.overdue, 0u);
   EXPECT_EQ(nearly.late, 0u);
+}
+
+void answer(Rack& rack, std::uint32_t node, std::uint32_t reader, std::uint32_t packets, std::uint32_t psn) {
+  for (std::uint32_t i = 0; i < packets; ++i) {
+    const Opcode opcode =
+        place(i, packets, Opcode::kRcReadResponseFirst, Opcode::kRcReadResponseMiddle, Opcode::kRcReadResponseLast);
+    rack.send(node, frame(node, reader, packets == 1 ? Opcode::kRcReadResponseOnly : opcode, kMtu, psn + i));
+  }
+}
+
+// Host 2 reads 64 KiB of node 1 each millisecond; host 9 sends READs of `bytes` there, one each `gap`, of which node 1 makes what `answers` says.
+// How long host 2's requests take to the node.
+struct Beside {
+  std::uint32_t bytes = 0;
+  Duration gap{};
+  std::function<void(Rack&, std::uint32_t psn)> answers = [](Rack&, std::uint32_t) {};
+  EdmStageSettings settings{};
+};
+struct Waits {
+  Duration median{};
+  Duration most{};
+  Duration most_later{};  // of those that are sent after 20 ms
+  EdmStage::Counters counters{};
+};
+Waits read_beside(const Beside& beside) {
+  Rack rack(beside.settings, true);
+  const Time begun = rack.now;
+  const Duration time = Duration::milliseconds(60);
+  std::map<std::uint32_t, Time> sent;
+  std::vector<std::pair<Duration, Time>> took;
+  rack.deliver = [&](std::uint32_t host, const Bytes& bytes) {
+    wire::ParsedFrame parsed;
+    ASSERT_EQ(wire::parse(bytes, parsed), wire::Verdict::kOk);
+    if (host != 1) return;
+    const std::uint32_t psn = parsed.psn.value();
+    if (bytes[11] != 2) return beside.answers(rack, psn);
+    took.emplace_back(rack.now - sent.at(psn), sent.at(psn));
+    answer(rack, 1, 2, kLong / kMtu, psn);
+  };
+  std::uint32_t own = 0;
+  for (Duration at = Duration::microseconds(100); at < time; at = at + Duration::milliseconds(1), own += 64) {
+    rack.at(begun + at, [&rack, &sent, own] {
+      sent[own] = rack.now;
+      rack.send(2, frame(2, 1, Opcode::kRcReadRequest, kLong, own));
+    });
+  }
+  std::uint32_t others = 0;
+  for (Duration at; beside.bytes != 0 && at < time; at = at + beside.gap, others += 8) {
+    rack.at(begun + at,
+            [&rack, &beside, others] { rack.send(9, frame(9, 1, Opcode::kRcReadRequest, beside.bytes, others)); });
+  }
+  rack.run();
+  EXPECT_EQ(took.size(), 60u);
+  Waits out{.counters = rack.stage->counters()};
+  for (const auto& [one, since] : took) {
+    if (since >= begun + Duration::milliseconds(20)) out.most_later = std::max(out.most_later, one);
+  }
+  std::ranges::sort(took);
+  out.median = took[took.size() / 2].first;
+  out.most = took.back().first;
+  testing::Test::RecordProperty("median_ns", std::to_string(out.median.nanoseconds()));
+  testing::Test::RecordProperty("most_ns", std::to_string(out.most.nanoseconds()));
+  testing::Test::RecordProperty("most_later_ns", std::to_string(out.most_later.nanoseconds()));
+  return out;
+}
+
+constexpr std::uint32_t kGigabyte = 1 << 30;
+
+// A request alone takes 2.2 us, and its NAK as long.
+TEST(EdmStage, AReadThatIsRefusedTakesItsPortsAsLongAsItsNakTakes) {
+  EXPECT_LT(read_beside({}).most, Duration::microseconds(3));
+  const auto refuse = [](Rack& rack, std::uint32_t psn) { rack.send(1, nak(1, 9, psn)); };
+  for (const Duration gap : {Duration::milliseconds(13), Duration::microseconds(1'000), Duration::microseconds(100)}) {
+    const Waits waits = read_beside({.bytes = kGigabyte, .gap = gap, .answers = refuse});
+    EXPECT_LT(waits.most, Duration::microseconds(8));
+    EXPECT_EQ(waits.counters.overdue, 0u);
+    EXPECT_GT(waits.counters.refused, 3u);
+  }
+}
+
+// They are over before their NAKs come. A chunk's time is 210 us.
+TEST(EdmStage, ReadsThatANodeNeverAnswersTakeNobodysTimeForLong) {
+  const auto refuse = [](Rack& rack, std::uint32_t psn) { rack.send(1, nak(1, 9, psn)); };
+  const Waits refused = read_beside({.bytes = 1'024, .gap = Duration::nanoseconds(885), .answers = refuse});
+  EXPECT_LT(refused.median, Duration::microseconds(3));
+  EXPECT_LT(refused.most_later, Duration::microseconds(3));
+  EXPECT_LE(refused.counters.overdue, 6u);
+  EXPECT_GT(refused.counters.unanswered, 50'000u);
+  const Waits silent = read_beside({.bytes = kGigabyte, .gap = Duration::milliseconds(1)});
+  EXPECT_LT(silent.most, Duration::microseconds(220));
+  EXPECT_EQ(silent.counters.reads - 60, 8u);  // then the node is known to be silent
+  const Waits short_ones = read_beside({.bytes = 1'024, .gap = Duration::nanoseconds(885)});
+  EXPECT_LT(short_ones.most_later, Duration::microseconds(3));
+}
+
+// Of what is answered each READ is granted, as if nothing else were known.
+TEST(EdmStage, ANodeThatAnswersAgainIsGrantedFor) {
+  std::uint32_t asked = 0;
+  const Waits waits = read_beside(
+      {.bytes = 1'024, .gap = Duration::microseconds(100), .answers = [&asked](Rack& rack, std::uint32_t psn) {
+         if (++asked > 100) answer(rack, 1, 9, 1, psn);
+       }});
+  EXPECT_GT(waits.counters.unanswered, 30u);
+  EXPECT_LT(waits.counters.unanswered, 60u);
+  EXPECT_EQ(waits.counters.reads + waits.counters.unanswered, 660u);
+}
+
+// It says a gigabyte, and the answer is a packet.
+TEST(EdmStage, TheLastPacketOfAnAnswerEndsWhatIsLeftOfARead) {
+  const Waits waits =
+      read_beside({.bytes = kGigabyte, .gap = Duration::milliseconds(1), .answers = [](Rack& rack, std::uint32_t psn) {
+                     answer(rack, 1, 9, 1, psn);
+                   }});
+  EXPECT_EQ(waits.counters.reads, 120u);
+  EXPECT_LT(waits.most, Duration::microseconds(220));
+  EXPECT_EQ(waits.counters.abandoned, 0u);
+}
+
+TEST(EdmStage, AReadWhoseAnswerBreaksOffIsForgottenAndOneThatIsAskedForAnewIsNot) {
+  for (const bool anew : {false, true}) {
+    Rack rack({}, true);
+    std::vector<Time> came;
+    rack.deliver = [&](std::uint32_t host, const Bytes&) {
+      if (host != 1) return;
+      came.push_back(rack.now);
+      if (came.size() == 1) {
+        for (std::uint32_t i = 0; i < 10; ++i)
+          rack.send(1, frame(1, 0, i == 0 ? Opcode::kRcReadResponseFirst : Opcode::kRcReadResponseMiddle, kMtu, i));
+      }
+    };
+    const Time begun = rack.now;
+    rack.send(0, frame(0, 1, Opcode::kRcReadRequest, 4 << 20, 0));
+    rack.at(begun + Duration::milliseconds(1),
+            [&] { rack.send(0, frame(0, 1, Opcode::kRcReadRequest, 64, anew ? 10 : 5'000)); });
+    rack.at(begun + Duration::milliseconds(9), [&] { rack.send(0, frame(0, 1, Opcode::kRcReadRequest, 64, 5'001)); });
+    rack.run();
+    ASSERT_EQ(came.size(), 3u);
+    EXPECT_EQ(came[1] - begun < Duration::microseconds(1'300), anew);
+    EXPECT_LT(came[2] - begun, Duration::microseconds(9'010));
+    EXPECT_EQ(rack.stage->counters().reads, anew ? 3u : 2u);
+    EXPECT_EQ(rack.stage->counters().overdue, anew ? 0u : 1u);
+  }
+}
+
+// Four chunks each.
+TEST(EdmStage, ReadsOfManyChunksKeepTheWayToTheirReaderBusyAndShort) {
+  constexpr std::uint32_t kVeryLong = 1 << 20;
+  Rack plain({}, false);
+  const Duration without = read_from_eight(plain, kVeryLong);
+  Rack granted({}, true);
+  const Duration with = read_from_eight(granted, kVeryLong);
+  record(plain, granted, without, with);
+  EXPECT_EQ(granted.stage->counters().reads + granted.stage->counters().overdue, 80u);
+  EXPECT_EQ(granted.stage->counters().abandoned, 0u);
+  EXPECT_LT(granted.most_queued, plain.most_queued);
+  EXPECT_LT(with.picoseconds(), without.picoseconds() * 105 / 100);
 }
 
 TEST(EdmStage, HostsThatHaveGoneMakeRoomForOthers) {
