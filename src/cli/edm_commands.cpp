@@ -228,14 +228,15 @@ class GrantsCommand final : public Command {
       return 0;
     }
     const auto count = [&](const char* key) { return status[key].get<std::uint64_t>(); };
-    fmt::print("{}, {} hosts at {} Mb/s\n", status["on"].get<bool>() ? "on" : "off", count("hosts"),
-               count("bits_per_second") / 1'000'000);
+    fmt::print("{}, {}, {} hosts at {} Mb/s\n", status["on"].get<bool>() ? "on" : "off",
+               status["policy"].get<std::string>(), count("hosts"), count("bits_per_second") / 1'000'000);
     fmt::print("granted    {} READs of {} B, {} frames of WRITEs and SENDs of {} B\n", count("reads"),
                count("read_bytes"), count("frames"), count("frame_bytes"));
     fmt::print("waited     {} of them, {:.1f} us at most; {} frames wait now, {} at most\n", count("waited"),
                status["longest_us"].get<double>(), count("held"), count("most_held"));
-    fmt::print("without    {} waited too long, {} found no room, {} of hosts too many, {} lost\n", count("overdue"),
-               count("overflow"), count("strangers"), count("lost"));
+    fmt::print("without    {} waited too long, {} found no room, {} of hosts too many, {} of silent nodes, {} lost\n",
+               count("overdue"), count("overflow"), count("strangers"), count("unanswered"), count("lost"));
+    fmt::print("ended      {} READs by a NAK, {} whose answer broke off\n", count("refused"), count("abandoned"));
     return 0;
   }
 

@@ -286,6 +286,20 @@ class RackTest(live_rack.LiveRack):
             self.assertEqual(after["lost"], 0)
         self.assertIn("granted", self.sluice("edm", "grants", code=0).stdout)
 
+    def test_a_switch_grants_in_the_order_that_it_was_told(self):
+        self.up("--edm")
+        self.assertEqual(self.grants()["policy"], "srpt")
+        self.sluice("rack", "down", code=0)
+        config = pathlib.Path(self.folder, "policy.toml")
+        config.write_text('[switch]\nedm-policy = "fcfs"\n')
+        self.up("--edm", "--config", str(config))
+        self.assertEqual(self.grants()["policy"], "fcfs")
+        result = self.bench("--workload", "A", "--clients", "8", "--records", "100", "--operations", "1000", "--check")
+        self.assertTrue(result["history"]["linearizable"])
+        config.write_text('[switch]\nedm-policy = "lifo"\n')
+        self.assertIn("one of srpt, fcfs", self.sluice("switch", "--config", str(config), code=2).stderr)
+        self.assertIn("one of srpt, fcfs", self.sluice("switch", "--edm-policy", "lifo", code=2).stderr)
+
     def tree(self, *flags, code=0):
         return json.loads(self.sluice("bench", "sherman", "--json", *flags, code=code).stdout)
 

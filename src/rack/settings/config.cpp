@@ -73,6 +73,9 @@ void SwitchSettings::declare(Schema& s) {
       .toggle("edm", edm, "grant the rack's memory traffic by EDM's scheduler: no port is sent more than edm-rate")
       .integer("edm-rate", edm_rate, 1, 1'000'000, "rate of every port, in Mb/s, by which EDM grants")
       .bytes("edm-chunk", edm_chunk, 4 * kKib, 8 * kKib * kKib, "READs up to this long are granted as a whole")
+      .choice("edm-policy", edm_policy, {"srpt", "fcfs"},
+              "srpt: the READ or burst with the least left is granted first, for traffic with few long ones; fcfs: in "
+              "the order of coming, so that short ones never keep a long one waiting")
       .duration("edm-hold", edm_hold, Duration::microseconds(10), Duration::seconds(1),
                 "what has waited for a grant so long goes without one");
   box.declare(s);

@@ -43,6 +43,7 @@ struct SwitchSettings {
   bool edm = false;
   std::uint64_t edm_rate = 10'000;  // Mb/s
   std::uint64_t edm_chunk = std::uint64_t{256} << 10;
+  std::string edm_policy = "srpt";
   Duration edm_hold = Duration::milliseconds(5);
 
   void declare(Schema& schema);

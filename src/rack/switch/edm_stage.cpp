@@ -471,6 +471,7 @@ Result<void> EdmStage::change(const std::string& text) {
 std::string EdmStage::status_json() const {
   const Counters& c = counters_;
   return nlohmann::json{{"on", on_},
+                        {"policy", settings_.policy == edm::Policy::kFirstCome ? "fcfs" : "srpt"},
                         {"bits_per_second", settings_.bits_per_second},
                         {"hosts", hosts_.size()},
                         {"held", held_},

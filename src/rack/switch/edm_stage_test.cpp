@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 
@@ -526,6 +527,23 @@ TEST(EdmStage, ANodeThatAnswersAgainIsGrantedFor) {
   EXPECT_GT(waits.counters.unanswered, 30u);
   EXPECT_LT(waits.counters.unanswered, 60u);
   EXPECT_EQ(waits.counters.reads + waits.counters.unanswered, 660u);
+}
+
+// READs of 4 KiB that fill 99 % of the node's link, answered, beside 64 KiB each millisecond.
+TEST(EdmStage, ShortReadsKeepALongOneWaitingByWhatIsLeftAndNotByTheOrderOfComing) {
+  const auto wait = [](edm::Policy policy) {
+    return read_beside({.bytes = 4'096,
+                        .gap = Duration::nanoseconds(3'600),
+                        .answers = [](Rack& rack, std::uint32_t psn) { answer(rack, 1, 9, 4, psn); },
+                        .settings = {.policy = policy}});
+  };
+  const Waits shortest = wait(edm::Policy::kShortestRemaining);
+  EXPECT_GT(shortest.median, Duration::milliseconds(1));
+  EXPECT_GT(shortest.counters.overdue, 0u);
+  const Waits first_come = wait(edm::Policy::kFirstCome);
+  EXPECT_LT(first_come.median, shortest.median / 10);
+  EXPECT_NE(EdmStage({.policy = edm::Policy::kFirstCome}).status_json().find(R"("policy":"fcfs")"), std::string::npos);
+  EXPECT_NE(EdmStage({}).status_json().find(R"("policy":"srpt")"), std::string::npos);
 }
 
 // It says a gigabyte, and the answer is a packet.

@@ -181,7 +181,10 @@ Edm make_edm(const SwitchSettings& settings, switching::Stage* before, SwitchPor
   Edm edm;
   if (!settings.edm) return edm;
   edm.stage = std::make_unique<EdmStage>(EdmStageSettings{
-      .bits_per_second = settings.edm_rate * 1'000'000, .chunk = settings.edm_chunk, .hold = settings.edm_hold});
+      .bits_per_second = settings.edm_rate * 1'000'000,
+      .chunk = settings.edm_chunk,
+      .hold = settings.edm_hold,
+      .policy = settings.edm_policy == "fcfs" ? edm::Policy::kFirstCome : edm::Policy::kShortestRemaining});
   if (before != nullptr) edm.chain = std::make_unique<switching::StageChain>(*before, *edm.stage);
   ports.machine().set_stage(edm.chain ? static_cast<switching::Stage*>(edm.chain.get()) : edm.stage.get());
   return edm;
