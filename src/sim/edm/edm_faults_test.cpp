@@ -187,21 +187,49 @@ TEST(EdmFaults, MirroredNetworksDoEverythingOnce) {
 
 constexpr unsigned kMoreBit = 2 + 52;
 
+using Flips = std::vector<EdmTestbed::Flip>;
+
+// What the descrambler makes of a flipped bit on the line: that one, and those 39 and 58 bits behind it, most of them in the next block.
+Flips of_descrambler(unsigned bit) {
+  Flips flips;
+  for (const unsigned behind : {0u, 39u, 58u}) flips.push_back({2 + (bit + behind) % 64, bit + behind >= 64});
+  return flips;
+}
+
 // One flipped bit of a payload, the three that the descrambler makes of one, the one by which a write says that another follows, a bit of the sync
 // header, all of it.
-std::vector<unsigned> flips(Rng& rng) {
-  const auto bit = static_cast<unsigned>(2 + rng.below(64));
+Flips drawn_flips(Rng& rng) {
+  const auto bit = static_cast<unsigned>(rng.below(64));
   switch (rng.below(5)) {
-    case 0: return {bit};
-    case 1: return {bit, 2 + (bit - 2 + 39) % 64, 2 + (bit - 2 + 58) % 64};
-    case 2: return {kMoreBit};
-    case 3: return {static_cast<unsigned>(rng.below(2))};
-    default: return {0, 1};
+    case 0: return {{2 + bit}};
+    case 1: return of_descrambler(bit);
+    case 2: return {{kMoreBit}};
+    case 3: return {{static_cast<unsigned>(rng.below(2))}};
+    default: return {{0}, {1}};
+  }
+}
+
+// As the descrambler has it.
+TEST(EdmFaults, AFlippedBitOnTheLineIsThreeBehindTheDescramblerInTwoBlocks) {
+  for (unsigned bit = 0; bit < 64; ++bit) {
+    edm::Scrambler scrambler;
+    edm::Descrambler descrambler;
+    std::array<std::uint64_t, 3> wrong{};
+    for (std::uint64_t& payload : wrong) {
+      const std::uint64_t line = scrambler.scramble(0x55) ^ (&payload == wrong.data() ? std::uint64_t{1} << bit : 0);
+      payload = descrambler.descramble(line) ^ 0x55;
+    }
+    std::array<std::uint64_t, 3> expected{};
+    for (const EdmTestbed::Flip& flip : of_descrambler(bit))
+      expected.at(flip.next ? 1 : 0) ^= std::uint64_t{1} << (flip.bit - 2);
+    EXPECT_EQ(wrong, expected) << bit;
+    EXPECT_EQ(wrong[1] != 0, bit > 5) << bit;
   }
 }
 
 TEST(EdmFaults, ACorruptedBlockTakesItsNetworkOutOfServiceAndTheMirrorLosesNothing) {
   std::uint64_t noticed = 0;
+  std::uint64_t two_blocks = 0;
   const std::uint64_t all = seeds_of(2'000);
   for (std::uint64_t seed = 0; seed < all; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -211,15 +239,17 @@ TEST(EdmFaults, ACorruptedBlockTakesItsNetworkOutOfServiceAndTheMirrorLosesNothi
     const auto host = static_cast<std::uint32_t>(rng.below(Drive::kHosts));
     const auto way = rng.below(2) == 0 ? EdmTestbed::Way::kUp : EdmTestbed::Way::kDown;
     const std::uint64_t block = rng.below(drive.bursts() ? 1'500 : 150);
-    drive.bed.corrupt({.network = network, .host = host, .way = way, .block = block, .bits = flips(rng)});
+    drive.bed.corrupt({.network = network, .host = host, .way = way, .block = block, .flips = drawn_flips(rng)});
     drive.run();
     nothing_is_lost(drive);
     EXPECT_TRUE(drive.bed.in_service(1 - network));
     if (drive.bed.blocks_over(network, host, way) <= block) continue;  // it never came
     EXPECT_FALSE(drive.bed.in_service(network));
     ++noticed;
+    two_blocks += drive.bed.counts().spoilt_next != 0 ? 1 : 0;
   }
   EXPECT_GT(noticed, all / 2);
+  EXPECT_GT(two_blocks, all / 20);
 }
 
 // Host 0 writes to hosts 1 and 2 in turn, several small ones at once; the link down to host 1 is so full of long chunks and others' atomics that what is
@@ -232,7 +262,7 @@ TEST(EdmFaults, AFlippedBitThatHidesWhatFollowsSendsNoWriteToAnotherHost) {
     Rng rng(seed);
     EdmTestbed bed(hardware(), {.hosts = 5, .memory_bytes = 1'024, .mega_bytes = 256u << rng.below(5)});
     const std::uint64_t block = rng.below(400);
-    bed.corrupt({.host = 0, .block = block, .bits = {kMoreBit}});
+    bed.corrupt({.host = 0, .block = block, .flips = {{kMoreBit}}});
     for (int i = 0; i < 60; ++i) {
       const auto to = static_cast<std::uint32_t>(1 + rng.below(2));
       const std::uint64_t bytes = rng.below(8) == 0 ? 256 : 1 + rng.below(16);
@@ -264,7 +294,7 @@ TEST(EdmFaults, OneNetworkThatCorruptsBlocksAnswersNullAndNobodyWaitsForEver) {
     Drive drive(seed, Networks::kOne);
     drive.bed.corrupt({.host = static_cast<std::uint32_t>(rng.below(Drive::kHosts)),
                        .block = rng.below(drive.bursts() ? 600 : 60),
-                       .bits = flips(rng)});
+                       .flips = drawn_flips(rng)});
     drive.run();
     EXPECT_EQ(drive.answered, drive.asked);
     EXPECT_EQ(drive.wrong, 0u);
@@ -327,7 +357,7 @@ TEST(EdmFaults, OfNetworksWhoseLinksDifferOneMayStopAtAnyInstant) {
                          .host = static_cast<std::uint32_t>(rng.below(Drive::kHosts)),
                          .way = rng.below(2) == 0 ? EdmTestbed::Way::kUp : EdmTestbed::Way::kDown,
                          .block = rng.below(drive.bursts() ? 1'500 : 150),
-                         .bits = flips(rng)});
+                         .flips = drawn_flips(rng)});
     }
     drive.run();
     nothing_is_lost(drive);

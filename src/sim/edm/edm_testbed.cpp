@@ -41,6 +41,8 @@ struct EdmTestbed::Node {
     Duration longer{};  // than links are
     std::uint64_t blocks_up = 0;
     std::uint64_t blocks_down = 0;
+    Time last_up{};  // block
+    Time last_down{};
     // The switch's end.
     edm::UnitReader switch_reader;
     bool going_through = false;
@@ -294,13 +296,18 @@ void EdmTestbed::lengthen(std::uint32_t network, std::uint32_t host, Duration by
 Block EdmTestbed::over_link(std::uint32_t network, std::uint32_t host, Way way, Block block) {
   Node::Side& side = nodes_[host]->sides[network];
   const std::uint64_t index = way == Way::kUp ? side.blocks_up++ : side.blocks_down++;
+  Time& last = way == Way::kUp ? side.last_up : side.last_down;
+  // Otherwise what stands behind the other one on the line is no block of memory's.
+  const bool follows = index != 0 && now_ - std::exchange(last, now_) <= hardware_.block();
   for (const Corruption& c : corruptions_) {
-    if (c.network != network || c.host != host || c.way != way || c.block != index) continue;
-    for (const unsigned bit : c.bits) {
-      if (bit < 2) {
-        block.sync = static_cast<edm::Sync>(static_cast<unsigned>(block.sync) ^ 1u << bit);
+    if (c.network != network || c.host != host || c.way != way) continue;
+    for (const Flip& flip : c.flips) {
+      if (flip.next ? !follows || c.block + 1 != index : c.block != index) continue;
+      if (flip.next) ++counts_.spoilt_next;
+      if (flip.bit < 2) {
+        block.sync = static_cast<edm::Sync>(static_cast<unsigned>(block.sync) ^ 1u << flip.bit);
       } else {
-        block.payload ^= std::uint64_t{1} << (bit - 2);
+        block.payload ^= std::uint64_t{1} << (flip.bit - 2);
       }
     }
   }

@@ -123,13 +123,18 @@ class EdmTestbed {
   void kill(std::uint32_t which);
   // A switch that stops at that time, whatever it is doing; blocks that it has sent go on.
   void kill_switch(std::uint32_t network, Time when);
-  // Flips these bits (0 and 1: of the sync header, then 64 of the payload) of a block, the so manieth that goes that way over a host's link.
+  // Flips bits (0 and 1: of the sync header, then 64 of the payload) of a block, the so manieth that goes that way over a host's link, and of the one that
+  // comes right behind it: where none does, an idle block is spoilt, or a frame's.
+  struct Flip {
+    unsigned bit = 0;
+    bool next = false;  // of the block behind
+  };
   struct Corruption {
     std::uint32_t network = 0;
     std::uint32_t host = 0;
     Way way = Way::kUp;
     std::uint64_t block = 0;
-    std::vector<unsigned> bits;
+    std::vector<Flip> flips;
   };
   void corrupt(const Corruption& corruption) { corruptions_.push_back(corruption); }
   // A host's link to a network takes so much longer, either way. Before anything runs; without frames.
@@ -148,6 +153,7 @@ class EdmTestbed {
     std::uint64_t long_requests = 0;  // of several blocks, that have left a host
     std::uint64_t met = 0;            // chunks of data that came to a link down before another one had come whole
     Duration most_waited{};           // of a chunk's first block in the switch
+    std::uint64_t spoilt_next = 0;    // bits of blocks right behind one that was to be corrupted
     std::uint64_t lagged = 0;         // networks out of service since they were behind the other one
   };
   const Counts& counts() const { return counts_; }
