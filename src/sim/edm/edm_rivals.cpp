@@ -479,7 +479,7 @@ class ReceiverDriven final : public Protocol {
     const Flow& flow = fabric_.flow(which);
     if (flow.request) return send_request(fabric_, now, which);
     begin(now, which);
-    if (left(which) != 0) nodes_[flow.destination].expected.push_back(which);
+    if (without_token(which) != 0) nodes_[flow.destination].expected.push_back(which);
     give(now, flow.destination);
   }
   bool pick(Blocks, std::uint32_t node, Packet& out, Blocks&) override {
@@ -513,8 +513,10 @@ class ReceiverDriven final : public Protocol {
     Blocks timer = -1;
     std::deque<Packet> tokens;  // as a sender
   };
-  std::uint32_t left(std::uint32_t flow) const { return fabric_.flow(flow).bytes - granted_[flow]; }
-  std::uint32_t next_bytes(std::uint32_t flow) const { return std::min(left(flow), fabric_.settings().packet_bytes); }
+  std::uint32_t without_token(std::uint32_t flow) const { return fabric_.flow(flow).bytes - granted_[flow]; }
+  std::uint32_t next_bytes(std::uint32_t flow) const {
+    return std::min(without_token(flow), fabric_.settings().packet_bytes);
+  }
   // For a message's next packet.
   Packet next_token(std::uint32_t which) {
     const Flow& flow = fabric_.flow(which);
@@ -526,7 +528,7 @@ class ReceiverDriven final : public Protocol {
   // A message's first packets need nobody's leave, as many as leave its node until a token could have come; its receiver counts them.
   void begin(Blocks now, std::uint32_t which) {
     const Flow& flow = fabric_.flow(which);
-    for (Blocks begun = 0; left(which) != 0 && begun < most_;) {
+    for (Blocks begun = 0; without_token(which) != 0 && begun < most_;) {
       begun += fabric_.data_blocks(next_bytes(which));
       nodes_[flow.source].tokens.push_back(next_token(which));
     }
@@ -535,8 +537,9 @@ class ReceiverDriven final : public Protocol {
   void give(Blocks now, std::uint32_t which) {
     Node& node = nodes_[which];
     while (!node.expected.empty()) {
-      const auto shortest = std::min_element(node.expected.begin(), node.expected.end(),
-                                             [&](std::uint32_t a, std::uint32_t b) { return left(a) < left(b); });
+      const auto shortest =
+          std::min_element(node.expected.begin(), node.expected.end(),
+                           [&](std::uint32_t a, std::uint32_t b) { return without_token(a) < without_token(b); });
       const std::uint32_t flow = *shortest;
       const Blocks blocks = fabric_.data_blocks(next_bytes(flow));
       if (node.outstanding + blocks > most_) return;  // until something comes
@@ -546,7 +549,7 @@ class ReceiverDriven final : public Protocol {
       }
       node.next = now + blocks;
       fabric_.send_control(now, next_token(flow));
-      if (left(flow) == 0) node.expected.erase(shortest);
+      if (without_token(flow) == 0) node.expected.erase(shortest);
     }
   }
 
