@@ -201,7 +201,7 @@ TEST(MemoryBlocks, OneFlippedBitOnTheLineMakesNoUnitThatWasNotSent) {
           << "round " << i;
     }
     EXPECT_LE(whole, sent.size());
-    lost_two += whole + 2 <= sent.size() ? 1 : 0;
+    lost_two += whole + 2 <= sent.size() ? 1u : 0u;
   }
   EXPECT_GT(lost_two, 1'000u);
 }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "rack/settings/config.h"
+
 namespace sluice::rack {
 namespace {
 
@@ -53,6 +55,17 @@ TEST(Schema, AnHttpAddressHasAHostAndAPort) {
     EXPECT_TRUE(takes(good)) << good;
   for (const char* const bad : {"127.0.0.1", "localhost", ":80", "a:", "a:99999", "a:b", "::1:80", "[]:80"})
     EXPECT_FALSE(takes(bad)) << bad;
+}
+
+TEST(SwitchSettings, EdmGrantsWhatHasTheLeastLeftFirstUnlessToldAnotherOrder) {
+  SwitchSettings settings;
+  Schema schema;
+  settings.declare(schema);
+  EXPECT_EQ(settings.edm_policy, "srpt");
+  ASSERT_TRUE(parse_toml("[switch]\nedm-policy = \"fcfs\"", "rack.toml", {{"switch", &schema}}));
+  EXPECT_EQ(settings.edm_policy, "fcfs");
+  EXPECT_EQ(Schema::set(*schema.find("edm-policy"), "lifo", "--edm-policy").error().message,
+            "--edm-policy = \"lifo\": must be one of srpt, fcfs");
 }
 
 TEST(Schema, APathIsNotEmpty) {

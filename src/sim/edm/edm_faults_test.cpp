@@ -246,7 +246,7 @@ TEST(EdmFaults, ACorruptedBlockTakesItsNetworkOutOfServiceAndTheMirrorLosesNothi
     if (drive.bed.blocks_over(network, host, way) <= block) continue;  // it never came
     EXPECT_FALSE(drive.bed.in_service(network));
     ++noticed;
-    two_blocks += drive.bed.counts().spoilt_next != 0 ? 1 : 0;
+    two_blocks += drive.bed.counts().spoilt_next != 0 ? 1u : 0u;
   }
   EXPECT_GT(noticed, all / 2);
   EXPECT_GT(two_blocks, all / 20);
