@@ -583,6 +583,26 @@ TEST(EdmStage, AReadWhoseAnswerBreaksOffIsForgottenAndOneThatIsAskedForAnewIsNot
   }
 }
 
+TEST(EdmStage, TheLastPacketEndsAReadOfNoWholePacketsToo) {
+  Rack rack({}, true);
+  constexpr std::uint32_t kBytes = 4'096 * kMtu + 100;
+  std::vector<Time> came;
+  rack.deliver = [&](std::uint32_t host, const Bytes&) {
+    if (host != 1) return;
+    came.push_back(rack.now);
+    if (came.size() != 1) return;
+    rack.send(1, frame(1, 0, Opcode::kRcReadResponseFirst, kMtu, 0));
+    rack.send(1, frame(1, 0, Opcode::kRcReadResponseLast, 100, 4'096));
+  };
+  const Time begun = rack.now;
+  rack.send(0, frame(0, 1, Opcode::kRcReadRequest, kBytes, 0));
+  rack.send(0, frame(0, 1, Opcode::kRcReadRequest, 64, 4'097));
+  rack.run();
+  ASSERT_EQ(came.size(), 2u);
+  EXPECT_LT(came[1] - begun, Duration::microseconds(430));  // two chunks
+  EXPECT_EQ(rack.stage->counters().overdue, 0u);
+}
+
 // Four chunks each.
 TEST(EdmStage, ReadsOfManyChunksKeepTheWayToTheirReaderBusyAndShort) {
   constexpr std::uint32_t kVeryLong = 1 << 20;
