@@ -156,7 +156,7 @@ void EdmStage::answered(Time now, const port::Frame& frame, const wire::ParsedFr
 void EdmStage::answer_came(Time now, std::uint32_t line, const wire::ParsedFrame& parsed) {
   Granted& g = lines_[line].granted;
   const std::uint32_t mtu = std::max<std::uint32_t>(parsed.payload_length, 1);
-  if (!g.begun) g.packets = std::max(g.answer / mtu + (g.answer % mtu != 0 ? 1 : 0), 1u);
+  if (!g.begun) g.packets = std::max(g.answer / mtu + (g.answer % mtu != 0 ? 1u : 0u), 1u);
   g.begun = true;
   g.reader = parsed.destination;
   if (g.left == 0) return;
