@@ -133,7 +133,7 @@ Result<std::unique_ptr<RecordingPort>> recording(std::unique_ptr<port::Port> inn
   if (writer == nullptr) {
     auto error = fail(stream == nullptr ? fmt::format("cannot record: {}: {}", file, std::strerror(errno))
                                         : fmt::format("cannot record: {}", pcap_geterr(format)));
-    if (stream != nullptr && stream != stdout) std::fclose(stream);
+    // libpcap has closed the stream already.
     pcap_close(format);
     return error;
   }

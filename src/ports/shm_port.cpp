@@ -238,7 +238,8 @@ std::unique_ptr<port::Port> ShmListener::accept(Time now) {
       made->attached_at_ = now;
       return made;
     }
-    if (!Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC))) say_out_of_descriptors();
+    if (!Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC)) && (errno == EMFILE || errno == ENFILE))
+      say_out_of_descriptors();
     ++refused_;
   }
 }

@@ -2,8 +2,10 @@
 //
 // Invariant:  an entry older than `age` is as good as gone; a lookup never returns it and a new address may take its slot.
 // Limits:     a fixed number of slots, made at once. An address lives in one of kProbes slots; when others live in all of them, the oldest of
-//             the port that has most addresses goes, be it the newcomer's own: who makes up addresses loses his own, and
-//             nobody else's. Where no port has more than the newcomer's, it is not learned: its frames are flooded.
+//             the port that has most addresses goes, be it the newcomer's own: who makes up addresses crowds out those of
+//             his own port, his neighbours' behind it, too; a port keeps its share, of the slots divided by the ports that want more than that.
+//             Where no port has more than the newcomer's, it is not learned: its frames are flooded. For a port that thousands live
+//             behind, make more slots.
 // Threads:    one owner.
 // Source:     IEEE 802.1D §7.9 (filtering database; ageing time 300 s).
 #pragma once

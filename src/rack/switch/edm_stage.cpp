@@ -1,11 +1,14 @@
 #include "rack/switch/edm_stage.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/check.h"
+#include "switching/host_stage.h"
 
 namespace sluice::rack {
 
@@ -47,10 +50,12 @@ edm::SchedulerConfig scheduler_config(const EdmStageSettings& settings) {
       .most_late = block_time * static_cast<std::int64_t>(settings.burst / 8 * 2)};
 }
 
-std::uint64_t mac_at(const std::uint8_t* p) {
-  std::uint64_t mac = 0;
-  std::memcpy(&mac, p, 6);
-  return mac;
+// All programs on a host's NIC are one host, and answers come from whichever of their addresses (switching/host_stage.h).
+std::uint64_t host_at(const std::uint8_t* mac) {
+  std::array<std::uint8_t, 8> bytes{};
+  std::memcpy(bytes.data(), mac, 6);
+  bytes[switching::HostStage::kPlaceByte] = 0;
+  return load_le<std::uint64_t>(bytes.data());
 }
 
 }  // namespace
@@ -103,8 +108,9 @@ bool EdmStage::take(Time now, const Packet& packet) {
     return false;
   }
   if (!on_ && ready_first_ == kNone) return false;
-  const std::uint32_t source = host(mac_at(packet.frame.data + 6));
-  const std::uint32_t destination = host(mac_at(packet.frame.data));
+  if (std::ranges::equal(settings_.router.bytes, ByteView(packet.frame.data, 6))) return false;
+  const std::uint32_t source = host(host_at(packet.frame.data + 6));
+  const std::uint32_t destination = host(host_at(packet.frame.data));
   if (source == kNone || destination == kNone || source == destination) {
     ++counters_.strangers;
     return false;
@@ -141,8 +147,8 @@ void EdmStage::answered(Time now, const port::Frame& frame, const wire::ParsedFr
   const wire::Kind kind = parsed.traits().kind;
   const bool reads = kind == wire::Kind::kReadResponse;
   if (!reads && (kind != wire::Kind::kAcknowledge || !wire::get<wire::Aeth>(frame.data, parsed).is_nak())) return;
-  const auto node = hosts_.find(mac_at(frame.data + 6));
-  const auto reader = hosts_.find(mac_at(frame.data));
+  const auto node = hosts_.find(host_at(frame.data + 6));
+  const auto reader = hosts_.find(host_at(frame.data));
   if (node == hosts_.end() || reader == hosts_.end()) return;
   const std::uint32_t line = reader->second * kHosts + node->second;
   Line& l = lines_[line];
@@ -281,6 +287,7 @@ void EdmStage::ask(Time now, std::uint32_t line) {
     if (what == What::kSmall) {
       release_first(now, l);
     } else if (what == What::kRead && is_silent(now, l)) {
+      if (l.reads_asked != 0) return;  // granted by now perhaps
       ++counters_.unanswered;
       let_go_first(line);
     } else {

@@ -40,6 +40,8 @@ struct EdmStageSettings {
   Duration hold = Duration::milliseconds(5);
   std::uint32_t frames = 4'096;  // room; at least 512
   edm::Policy policy = edm::Policy::kShortestRemaining;
+  // What is sent to it passes: it is nobody's port, and answers come from elsewhere. All zero: there is none.
+  wire::MacAddress router{};
 };
 
 class EdmStage final : public switching::Stage {

@@ -184,7 +184,8 @@ Edm make_edm(const SwitchSettings& settings, switching::Stage* before, SwitchPor
       .bits_per_second = settings.edm_rate * 1'000'000,
       .chunk = settings.edm_chunk,
       .hold = settings.edm_hold,
-      .policy = settings.edm_policy == "fcfs" ? edm::Policy::kFirstCome : edm::Policy::kShortestRemaining});
+      .policy = settings.edm_policy == "fcfs" ? edm::Policy::kFirstCome : edm::Policy::kShortestRemaining,
+      .router = machine_config(settings).router.mac});
   if (before != nullptr) edm.chain = std::make_unique<switching::StageChain>(*before, *edm.stage);
   ports.machine().set_stage(edm.chain ? static_cast<switching::Stage*>(edm.chain.get()) : edm.stage.get());
   return edm;
