@@ -16,7 +16,8 @@ StoreRepair::StoreRepair(Endpoint& endpoint, clover::MetadataServer& server, Dur
       scheduler_(std::make_unique<remote::Scheduler>()),
       coroutines_(*scheduler_),
       nodes_(endpoint.connector(), *scheduler_, {.leaves_within = server.max_flight() / 2}),
-      repairer_(nodes_.memory(), server_, turn, {.is_free = [this](const clover::Home& home) { return is_free(home); }}) {
+      repairer_(nodes_.memory(), server_, turn,
+                {.is_free = [this](const clover::Home& home) { return is_free(home); }}) {
   endpoint_.loop().add(nodes_);
   endpoint_.loop().add(coroutines_);
   scheduler_->spawn(repairer_.run());
