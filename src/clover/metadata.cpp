@@ -21,6 +21,10 @@ bool changes_state(Request type) {
   return type != Request::kLookup && type != Request::kWork && type != Request::kRefresh;
 }
 
+bool has_a_body(Request type) {
+  return type != Request::kRegister && type != Request::kRefresh && type != Request::kWork && type != Request::kLeave;
+}
+
 }  // namespace
 
 Result<void> check(const ServerConfig& config) {
@@ -109,7 +113,8 @@ std::size_t MetadataServer::handle(Time now, ByteView request, MutableBytes resp
 
 Answer MetadataServer::serve(Time now, const RequestHeader& header, MessageReader& in, MessageWriter& out,
                              std::uint16_t& count) {
-  if (header.type == Request::kRegister) return in.left() == 0 ? enter(now, header, out, count) : Answer::kMalformed;
+  if (!has_a_body(header.type) && in.left() != 0) return Answer::kMalformed;
+  if (header.type == Request::kRegister) return enter(now, header, out, count);
   const auto client = clients_.find(header.client);
   if (client == clients_.end() || header.store != config_.store) return Answer::kExpired;
   client->second.until = std::max(client->second.until, now + config_.cursor_lifetime);

@@ -167,33 +167,54 @@ TEST_F(Metadata, KeepsVersionsWhoseOrderItCannotKnowUntilSomebodySettlesIt) {
   EXPECT_EQ(a->head(9), mine[1]);
 }
 
-TEST_F(Metadata, NeverNamesANodeThatIsRetiredWhateverTheOrderOfReports) {
+// Chains as they truly come about: who links, or sees the tail, has heard of the clock some time before, and tells of it some time later.
+TEST_F(Metadata, RetiresOnlyWhatComesBeforeTheHeadWhateverIsToldWhen) {
   begin(make_config(1, 4096));
   Rng rng(1);
-  for (int round = 0; round < 200; ++round) {
-    // A chain as it truly came about, each link stamped with what its writer knew, reported in any order.
-    const Key key = 1000 + static_cast<Key>(round);
-    const auto slots = a->grant(6);
-    auto clock = a->call(Request::kCreate, {key, slots[0]}).clock;
-    std::vector<std::size_t> order{1, 2, 3, 4, 5};
-    std::vector<std::uint64_t> stamps(6, clock);
-    std::shuffle(order.begin(), order.end(), rng);
-    std::size_t last = 0;
-    for (const auto i : order) {
-      // A later link may have been stamped after earlier reports, never the other way round.
-      const bool after_all = i > last && rng.below(2) == 0;
-      stamps[i] = after_all ? clock : stamps[0];
-      if (after_all) last = i;
-      clock = a->call(Request::kReport, {key, slots[i], stamps[i]}).clock;
-      const std::uint64_t head = a->head(key);
-      const auto* const slot = server->slots().find(NodePointer{head});
-      ASSERT_NE(slot, nullptr);
-      EXPECT_EQ(slot->state, SlotState::kLive);
-      last = std::max(last, i);
+  struct Said {
+    std::size_t at = 0;  // in the chain
+    std::uint64_t stamp = 0;
+  };
+  for (Key key = 1; key <= 300; ++key) {
+    const auto chain = a->grant(8);
+    ASSERT_EQ(chain.size(), 8u);
+    std::uint64_t clock = a->call(Request::kCreate, {key, chain[0]}).clock;
+    std::array<std::uint64_t, 3> heard{};
+    std::size_t tail = 0;
+    std::vector<Said> untold;
+    const auto tell = [&](Said said) {
+      clock = a->call(Request::kReport, {key, chain[said.at], said.stamp}).clock;
+      const std::uint64_t named = a->head(key);
+      const auto head = static_cast<std::size_t>(std::ranges::find(chain, named) - chain.begin());
+      ASSERT_LE(head, tail) << "key " << key;
+      EXPECT_EQ(server->slots().find(NodePointer{named})->state, SlotState::kLive);
+      for (std::size_t i = head + 1; i < chain.size(); ++i) {
+        const auto* const slot = server->slots().find(NodePointer{chain[i]});
+        ASSERT_TRUE(slot != nullptr && slot->state != SlotState::kRetired)
+            << "key " << key << ": version " << i << " follows the head, " << head;
+      }
+    };
+    while (tail + 1 < chain.size() || !untold.empty()) {
+      auto& mine = heard.at(rng.below(heard.size()));
+      switch (tail + 1 < chain.size() ? rng.below(4) : 3) {
+        case 0: mine = clock; break;
+        case 1: untold.push_back({++tail, mine}); break;
+        case 2: untold.push_back({tail, mine}); break;
+        default:
+          if (untold.empty()) break;
+          std::swap(untold.at(rng.below(untold.size())), untold.back());
+          tell(untold.back());
+          untold.pop_back();
+      }
+      if (HasFatalFailure()) return;
     }
+    tell({tail, clock});
+    EXPECT_EQ(a->head(key), chain.back());
+    EXPECT_EQ(in_state(SlotState::kLive), key);
     now = now + Duration::microseconds(40);
     b->call(Request::kRefresh, {}, 0);
   }
+  EXPECT_EQ(server->counters().retired, 300u * 7);
 }
 
 TEST_F(Metadata, ForgetsASealedKeyAndRetiresLateReportsOfItsChain) {
@@ -874,24 +895,54 @@ TEST_F(MetadataReplicas, UnderAnotherKeyWithTheSameMemoryStayWhatTheyAre) {
   }
 }
 
-TEST_F(Metadata, AnswersEveryTruncatedRequestAsMalformedAndChangesNothing) {
-  begin(make_config());
-  const auto mine = a->grant(2);
-  std::array<std::uint8_t, 128> request{};
-  for (std::uint8_t type = 0; type < 20; ++type) {
-    for (std::size_t length = 0; length < 64; ++length) {
-      MessageWriter out(request);
-      put_header(out, {static_cast<Request>(type), 2, a->id, 0});
-      out.put(mine[0]);
-      const auto before = server->summary();
-      const auto header = a->send(ByteView(request).first(length));
-      if (length < kRequestHeader) {
-        EXPECT_EQ(header.result, Answer::kMalformed);
-        EXPECT_EQ(server->summary(), before);
-      }
+TEST_F(Metadata, AnswersEveryRequestThatIsTooShortOrTooLongAsMalformedAndChangesNothing) {
+  begin(make_config(2));
+  const auto mine = a->grant(8);
+  const auto created = a->call(Request::kCreate, {1, mine[0]});
+  a->call(Request::kOrphan, {mine[1]});
+  const std::uint64_t tombstone = NodePointer{mine[2]}.as(NodeKind::kTombstone).word;
+  struct Whole {
+    Request type{};
+    std::uint16_t count = 0;
+    std::vector<std::uint64_t> body{};
+    std::size_t bytes = body.size() * 8;  // of it
+    std::size_t optional = 0;             // of these, at the end
+  };
+  const std::vector<Whole> all = {{Request::kRefresh, 0},
+                                  {Request::kLookup, 2, {1, 2}},
+                                  {Request::kReport, 2, {1, mine[3], created.clock, 1, mine[4], 0}},
+                                  {Request::kSealed, 1, {1, tombstone}},
+                                  {Request::kCreate, 1, {2, mine[5]}},
+                                  {Request::kAllocate, 1, {2, 1}, 16, 8},
+                                  {Request::kRelease, 1, {mine[6]}},
+                                  {Request::kOrphan, 1, {mine[7]}},
+                                  {Request::kWork, 2},
+                                  {Request::kChecked, 1, {mine[1]}},
+                                  {Request::kSuspect, 1, {1}, 4},
+                                  {Request::kSettled, 1, {1}, 4},
+                                  {Request::kLetGo, 1, {1}, 4},
+                                  {Request::kLeave, 0},
+                                  {Request::kRegister, 0}};
+  std::uint32_t sequence = 100;
+  for (const auto& whole : all) {
+    std::array<std::uint8_t, 128> request{};
+    MessageWriter out(request);
+    put_header(out, {whole.type, whole.count, a->id, ++sequence, a->store});
+    for (const auto n : whole.body) out.put(n);
+    const std::size_t length = kRequestHeader + whole.bytes;
+    for (std::size_t cut = 0; cut < length + 9; ++cut) {
+      if (cut == length || cut == length - whole.optional) continue;
+      const auto before = server->state(now);
+      const auto answer = a->send(ByteView(request).first(cut));
+      EXPECT_EQ(answer.result, Answer::kMalformed) << static_cast<int>(whole.type) << ": " << cut;
+      EXPECT_EQ(answer.lease_us, 0u);
+      EXPECT_TRUE(server->state(now) == before) << static_cast<int>(whole.type) << ": " << cut;
     }
-    a->enter();
+    const auto good = a->send(ByteView(request).first(length)).result;
+    EXPECT_TRUE(good == Answer::kOk || whole.type == Request::kLetGo) << static_cast<int>(whole.type);
   }
+  for (const int unknown : {0, static_cast<int>(Request::kLetGo) + 1, 255})
+    EXPECT_EQ(b->call(static_cast<Request>(unknown), {}, 0).result, Answer::kMalformed);
 }
 
 TEST_F(Metadata, AnswersNoMoreThanFitsIntoAMessageHoweverMuchIsAskedFor) {
@@ -936,6 +987,71 @@ TEST_F(Metadata, KnowsTheSameAfterARestartFromItsJournal) {
   c.id = a->id;
   EXPECT_EQ(c.head(1), mine[1]);
   EXPECT_EQ(c.call(Request::kCreate, {2, mine[6]}).result, Answer::kOk);
+}
+
+// From the journal, or from a journal that begins with all that was known.
+class Restarted : public Metadata, public testing::WithParamInterface<bool> {
+ protected:
+  void begin_with_journal(const ServerConfig& config) {
+    config_ = config;
+    server = std::make_unique<MetadataServer>(config, &journal);
+    a = std::make_unique<Talk>(*server, now);
+    b = std::make_unique<Talk>(*server, now);
+    a->enter();
+    b->enter();
+  }
+  // Another process, whose clock begins now.
+  void start_again() {
+    auto again = std::make_unique<MetadataServer>(config_);
+    if (GetParam()) journal.records = {server->state(now)};
+    for (const auto& record : journal.records) ASSERT_TRUE(again->replay(record));
+    now = Time();
+    again->restart(now);
+    server = std::move(again);
+    for (auto* const talk : {&a, &b}) {
+      auto same = std::make_unique<Talk>(*server, now);
+      same->id = (*talk)->id;
+      *talk = std::move(same);
+    }
+  }
+  AnswerHeader refresh(Talk& talk) { return talk.call(Request::kRefresh, {}, 0); }
+
+  KeptJournal journal;
+
+ private:
+  ServerConfig config_;
+};
+INSTANTIATE_TEST_SUITE_P(FromTheJournalAndFromTheState, Restarted, testing::Bool());
+
+TEST_P(Restarted, WithAClockThatBeginsAnewAllThatWaitsWaitsFromThen) {
+  begin_with_journal(make_config());
+  const auto mine = a->grant(6);
+  const auto clock = a->call(Request::kCreate, {1, mine[0]}).clock;
+  a->call(Request::kReport, {1, mine[1], clock});  // retires the first, and
+  a->call(Request::kReport, {1, mine[2], clock});  // nobody knows which of the two is the newer
+  a->call(Request::kCreate, {2, mine[3]});
+  a->call(Request::kReport, {2, NodePointer{mine[4]}.as(NodeKind::kTombstone).word, ~std::uint64_t{0}});
+  a->call(Request::kOrphan, {mine[5]});
+  ASSERT_EQ(in_state(SlotState::kRetired), 2u);
+  start_again();
+  const Duration grace = kLifetime + kFlight;
+  EXPECT_FALSE(refresh(*a).work_waits);
+  now = Time() + kLifetime - Duration::microseconds(1);
+  refresh(*a);
+  EXPECT_EQ(server->clients(), 2u) << "it may have been heard just before";
+  now = Time() + kLifetime;
+  refresh(*a);
+  EXPECT_EQ(server->clients(), 1u);
+  now = Time() + grace - Duration::microseconds(1);
+  EXPECT_FALSE(refresh(*a).work_waits);
+  EXPECT_EQ(in_state(SlotState::kRetired), 2u);
+  now = Time() + grace;
+  EXPECT_TRUE(refresh(*a).work_waits);
+  EXPECT_EQ(in_state(SlotState::kRetired), 0u);
+  ASSERT_EQ(a->call(Request::kWork, {}, 30).count, 3u);
+  std::array<int, 4> of_kind{};
+  for (std::size_t i = 0; i < a->numbers.size(); i += 3) ++of_kind.at(a->numbers[i]);
+  EXPECT_EQ(of_kind, (std::array<int, 4>{0, 1, 1, 1}));
 }
 
 // With a shorter lifetime of cursors: whoever was there before goes by the longer one.
@@ -1086,6 +1202,87 @@ TEST_F(MetadataReplicas, AreLeftOutAfterARestartIfTheyWereWhoeverAskedWhenTheVie
   say(*a, Request::kLetGo, view);
   EXPECT_EQ(say(*b, Request::kLetGo, view).view, view + 1);
   expect_same();
+}
+
+// Of the clock that begins anew: what concerns replicas.
+class RestartedReplicas : public Restarted {
+ protected:
+  void SetUp() override {
+    auto config = make_config(2);
+    for (std::uint32_t i = 0; i < 2; ++i)
+      config.homes.push_back({{{remote::NodeId(i), remote::RegionKey(i + 1), 0x10000}, 64 * 64}, i + 1});
+    begin_with_journal(config);
+  }
+  AnswerHeader say(Talk& talk, Request type, std::uint32_t view) {
+    std::array<std::uint8_t, 64> request{};
+    MessageWriter out(request);
+    put_header(out, {type, 1, talk.id, 0});
+    out.put(view);
+    return talk.send(ByteView(request).first(out.length()));
+  }
+  // To just before so long after the restart, while clients are heard; what they hear then.
+  AnswerHeader pass_to(Duration end) {
+    AnswerHeader last;
+    while (now < Time() + end - Duration::microseconds(1)) {
+      now = std::min(now + kLifetime / 4, Time() + end - Duration::microseconds(1));
+      refresh(*a);
+      last = refresh(*b);
+    }
+    return last;
+  }
+  const Duration grace = kLifetime + kFlight;
+};
+INSTANTIATE_TEST_SUITE_P(FromTheJournalAndFromTheState, RestartedReplicas, testing::Bool());
+
+TEST_P(RestartedReplicas, AreLeftOutWhenLeasesOfBeforeAndSinceHaveEnded) {
+  const auto view = server->view_number();
+  EXPECT_TRUE(server->lose(now, remote::NodeId(1)));
+  start_again();
+  const auto header = refresh(*b);
+  EXPECT_LE(Duration::microseconds(header.lease_us), kLifetime / 4);
+  EXPECT_EQ(pass_to(grace).view, view);
+  EXPECT_EQ(refresh(*b).lease_us, 0u);
+  now = Time() + grace;
+  EXPECT_EQ(refresh(*b).view, view + 1);
+  EXPECT_EQ(server->missing(), 2u);
+}
+
+TEST_P(RestartedReplicas, ThatAreDeadWaitForTheFlightsOfThoseWhoWereThereBefore) {
+  const auto view = server->view_number();
+  a->call(Request::kLeave, {}, 0);
+  EXPECT_EQ(server->see(now, blank_home()), MetadataServer::Advice::kWait);
+  start_again();
+  EXPECT_TRUE(refresh(*b).view_ends);
+  EXPECT_EQ(say(*b, Request::kLetGo, view).view, view);
+  now = Time() + kFlight - Duration::microseconds(1);
+  EXPECT_EQ(refresh(*b).view, view);
+  now = Time() + kFlight;
+  EXPECT_EQ(refresh(*b).view, view + 1);
+}
+
+TEST_P(RestartedReplicas, AreCopiedOntoOnceNobodyCanActUnderTheViewBefore) {
+  const auto mine = a->grant(1);
+  a->call(Request::kCreate, {1, mine[0]});
+  EXPECT_EQ(server->see(now, blank_home()), MetadataServer::Advice::kWait);
+  for (auto* const talk : {a.get(), b.get()}) say(*talk, Request::kLetGo, server->view_number());
+  ASSERT_EQ(server->see(now, blank_home()), MetadataServer::Advice::kWipe);
+  server->rejoin(now, blank_home(), {});
+  for (auto* const talk : {a.get(), b.get()}) say(*talk, Request::kSettled, server->view_number());
+  start_again();
+  std::array<CopyTask, 16> tasks;
+  Time until;
+  EXPECT_EQ(server->next_copies(now, tasks, until), 0u);
+  pass_to(grace);
+  EXPECT_EQ(server->next_copies(now, tasks, until), 0u);
+  EXPECT_EQ(server->joining(), 2u);
+  now = Time() + grace;
+  refresh(*a);
+  ASSERT_EQ(server->next_copies(now, tasks, until), 1u);
+  EXPECT_EQ(tasks[0].node.word, mine[0]);
+  server->copied(tasks[0]);
+  while (server->next_copies(now, tasks, until) != 0) {
+  }
+  EXPECT_EQ(server->joining(), 0u);
 }
 
 TEST(ServerConfigCheck, NamesWhatIsWrong) {
