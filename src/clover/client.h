@@ -279,6 +279,8 @@ class Client {
   remote::Task<bool> check_orphan(NodePointer slot);
   enum class Met : std::uint8_t { kNo, kYes, kCannotTell };
   remote::Task<Met> meets(Key key, NodePointer slot);
+  // No mirror of the tail names the orphan as the next version any more. False: that is not known.
+  remote::Task<bool> unname(Cursor tail, Key key, NodePointer orphan);
 
   Time now() const { return scheduler_.now(); }
 

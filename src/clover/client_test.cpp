@@ -16,24 +16,6 @@ namespace {
 using remote::LocalMode;
 using remote::Task;
 
-std::vector<std::uint8_t> value_of(std::uint64_t n, std::size_t size) {
-  std::vector<std::uint8_t> value(size);
-  for (std::size_t i = 0; i < size; ++i) value[i] = static_cast<std::uint8_t>(n * 31 + i * 7 + (n >> 8));
-  return value;
-}
-
-// What `get` says, as a comparable thing.
-std::optional<std::vector<std::uint8_t>> read(World& w, Client& client, Key key) {
-  std::vector<std::uint8_t> into(client.value_bytes());
-  const GetResult result = w.wait_for(client.get(key, into));
-  if (result.outcome != Outcome::kOk) {
-    EXPECT_EQ(result.outcome, Outcome::kNotFound);
-    return std::nullopt;
-  }
-  into.resize(result.length);
-  return into;
-}
-
 // Time passes although nothing else happens.
 Task<void> keep_time(remote::Scheduler& scheduler) {
   for (;;) co_await scheduler.sleep_for(Duration::microseconds(500));
@@ -134,10 +116,6 @@ TEST(Clover, TakesSlotsOfAVolumeWhileThereAreAnyAndThenOfTheFullest) {
   EXPECT_EQ(slot.address(), 0x1040u);
   EXPECT_EQ(stock.take_all().size(), 2u);
   EXPECT_EQ(stock.size(), 0u);
-}
-
-Task<void> put_later(Client& client, Key key, std::vector<std::uint8_t> value, Outcome& outcome) {
-  outcome = co_await client.put(key, value);
 }
 
 TEST(Clover, WaitsForSlotsOfAKeysVolumeAndTakesAnothersWhenThatIsFull) {

@@ -1,6 +1,7 @@
 // Client: what it says to the metadata server, in its own interest and in everyone's.
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 #include "clover/client_parts.h"
@@ -492,7 +493,8 @@ Task<bool> Client::check_orphan(NodePointer slot) {
   arrive(where.node, status);
   if (status != Status::kOk || view != view_name()) co_return false;
   const NodeView seen = parse_node(layout_, node.bytes());
-  co_return co_await meets(seen.key, slot) == Met::kNo;
+  const bool erases = seen.next == free_word(seen.key, NodeKind::kTombstone);
+  co_return co_await meets(seen.key, slot.as(erases ? NodeKind::kTombstone : NodeKind::kValue)) == Met::kNo;
 }
 
 // Walks the whole chain of `key`; reports `slot` when it is met. By next words alone: READs of nodes a box may lead past what is to be found, and would as
@@ -505,7 +507,7 @@ Task<Client::Met> Client::meets(Key key, NodePointer slot) {
   if (found != Outcome::kOk) co_return Met::kCannotTell;
   std::array<std::uint8_t, kNextBytes> word{};
   while (in_lease(at)) {
-    if (at.node.as(NodeKind::kValue) == slot) {
+    if (at.node.as(NodeKind::kValue) == slot.as(NodeKind::kValue)) {
       report({key, at.node, 0});
       co_return Met::kYes;
     }
@@ -520,7 +522,11 @@ Task<Client::Met> Client::meets(Key key, NodePointer slot) {
     const auto next = load_le<std::uint64_t>(word.data());
     switch (judge_next(key, at, next)) {
       case Found::kForeign: ++counters_.foreign; co_return Met::kCannotTell;
-      case Found::kTail:
+      case Found::kTail: {
+        if (!mirrored(at.node)) co_return Met::kNo;
+        const bool unnamed = co_await unname(at, key, slot);
+        co_return unnamed ? Met::kNo : Met::kCannotTell;
+      }
       case Found::kSealed: co_return Met::kNo;
       case Found::kPassed: break;
     }
@@ -531,6 +537,32 @@ Task<Client::Met> Client::meets(Key key, NodePointer slot) {
     at.node = NodePointer{next};
   }
   co_return Met::kCannotTell;
+}
+
+// Where its writer died when it had linked it on some replicas of a view before, mirrors may still name it behind the tail: the next of these to be the
+// primary would link it, in whatever life its slot is then. Nobody links it on the primary any more.
+Task<bool> Client::unname(Cursor tail, Key key, NodePointer orphan) {
+  if (!in_lease(tail)) co_return false;
+  const Trust terms = trust(tail);
+  const Volume volume = *volume_of(tail.node);
+  std::array<remote::Operation, kMaxReplicas> swaps;
+  std::size_t count = 0;
+  for (std::size_t j = 0; j < volume.count; ++j) {
+    if (!volume.is_live(j) || j == volume.primary()) continue;
+    const auto where = volume.locate(tail.node, j);
+    swaps[count++] = remote::swap_operation(where, orphan.word, free_word(key, tail.node.kind()));
+  }
+  ++counters_.round_trips;
+  counters_.swaps += count;
+  counters_.bytes += 8 * count;
+  depart(count);
+  co_await memory_.all(std::span(swaps).first(count));
+  bool done = true;
+  for (const auto& swap : std::span(swaps).first(count)) {
+    arrive(swap.remote.node, swap.status);
+    done = done && swap.status == Status::kOk;
+  }
+  co_return done&& believable(terms);
 }
 
 }  // namespace sluice::clover

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "clover/metadata.h"
 #include "clover/repairer.h"
 #include "remote/local.h"
+#include "remote/slow.h"
 
 namespace sluice::clover {
 
@@ -48,6 +51,7 @@ class World {
   // A client that has joined and is kept going.
   struct Member {
     std::unique_ptr<remote::LocalMemory> memory;
+    std::unique_ptr<remote::SlowMemory> slow;  // before it; a test may say how slow
     std::unique_ptr<remote::LocalChannel> channel;
     std::unique_ptr<Client> client;
     bool dead = false;
@@ -56,6 +60,7 @@ class World {
     // The process dies.
     void kill() {
       dead = true;
+      slow->kill();
       memory->kill();
       channel->kill();
     }
@@ -63,9 +68,10 @@ class World {
   Member& add_client() {
     auto& m = *members.emplace_back(std::make_unique<Member>());
     m.memory = std::make_unique<remote::LocalMemory>(scheduler, fabric);
+    m.slow = std::make_unique<remote::SlowMemory>(scheduler, *m.memory);
     m.channel = std::make_unique<remote::LocalChannel>(scheduler, fabric, *server);
     const Rng rng = Rng(config_.local.seed).fork("client").fork(members.size());
-    m.client = std::make_unique<Client>(*m.memory, *m.channel, config_.client, rng);
+    m.client = std::make_unique<Client>(*m.slow, *m.channel, config_.client, rng);
     Outcome joined = Outcome::kUnknown;
     scheduler.spawn(join(*m.client, joined));
     while (joined == Outcome::kUnknown) step();
@@ -76,10 +82,10 @@ class World {
 
   // From now on nodes that come back are brought into the store again.
   void start_repairing(RepairerConfig config = {}) {
-    repair_memory = std::make_unique<remote::LocalMemory>(scheduler, fabric);
+    repair_memory = std::make_unique<remote::LocalMemory>(*server_scheduler, fabric);
     repairer = std::make_unique<Repairer>(*repair_memory, *server, config_.lifetime / 8, std::move(config));
-    for (const auto& home : server_config.homes) repairer->saw(now, home);
-    scheduler.spawn(repairer->run());
+    for (const auto& home : server_config.homes) repairer->saw(server_now(), home);
+    server_scheduler->spawn(repairer->run());
   }
   // Another process serves the node's name: with blank memory elsewhere.
   void restart_node(std::uint32_t i) {
@@ -87,21 +93,24 @@ class World {
     fabric.restart_node(node);
     const std::uint64_t base = 0x10000 * (i + 1) + 0x1000000 * ++lives_;
     memory[i] = {fabric.add_region(node, base, config_.node_memory), config_.node_memory};
-    if (repairer) repairer->saw(now, {memory[i], lives_});
+    if (repairer) repairer->saw(server_now(), {memory[i], lives_});
   }
   void kill_node(std::uint32_t i) {
     fabric.kill_node(remote::NodeId(i));
-    if (repairer) repairer->gone(now, remote::NodeId(i), server_config.homes[i].name);
+    if (repairer) repairer->gone(server_now(), remote::NodeId(i), server_config.homes[i].name);
   }
+
+  // The metadata server's process has a clock of its own, which begins when it does.
+  Time server_now() const { return Time() + (now - server_born); }
 
   // One step of the fabric, all that follows from it, and a little time.
   void step() {
-    scheduler.run(now);
+    run_ready();
     const bool busy = fabric.pump(now);
-    const Time next = scheduler.next_deadline();
+    const Time next = next_deadline();
     now = busy || next == Time::never() ? now + Duration::nanoseconds(20)
                                         : std::max(now + Duration::nanoseconds(20), next);
-    scheduler.run(now);
+    run_ready();
   }
   template <class Until>
   void run_until(Until until, std::uint64_t limit = 50'000'000) {
@@ -141,12 +150,24 @@ class World {
   std::vector<Region> memory;
   ServerConfig server_config;
   std::unique_ptr<MetadataServer> server;
+  Time server_born;
+  std::unique_ptr<remote::Scheduler> server_scheduler = std::make_unique<remote::Scheduler>();
   std::unique_ptr<remote::LocalMemory> repair_memory;
   std::unique_ptr<Repairer> repairer;
   std::vector<std::unique_ptr<Member>> members;
   Time now;
 
  private:
+  void run_ready() {
+    scheduler.run(now);
+    server_scheduler->run(server_now());
+  }
+  Time next_deadline() const {
+    const Time servers = server_scheduler->next_deadline();
+    const Time next = scheduler.next_deadline();
+    return servers == Time::never() ? next : std::min(next, server_born + servers.since_start());
+  }
+
   std::uint64_t lives_ = 0;
 
   static remote::Task<void> join(Client& client, Outcome& joined) { joined = co_await client.join(); }
@@ -160,5 +181,28 @@ class World {
     done = true;
   }
 };
+
+inline std::vector<std::uint8_t> value_of(std::uint64_t n, std::size_t size) {
+  std::vector<std::uint8_t> value(size);
+  for (std::size_t i = 0; i < size; ++i) value[i] = static_cast<std::uint8_t>(n * 31 + i * 7 + (n >> 8));
+  return value;
+}
+
+// What `get` says, as a comparable thing.
+inline std::optional<std::vector<std::uint8_t>> read(World& w, Client& client, Key key) {
+  std::vector<std::uint8_t> into(client.value_bytes());
+  const GetResult result = w.wait_for(client.get(key, into));
+  if (result.outcome != Outcome::kOk) {
+    EXPECT_EQ(result.outcome, Outcome::kNotFound);
+    return std::nullopt;
+  }
+  into.resize(result.length);
+  return into;
+}
+
+// To be spawned; `outcome` is what it was until it ends.
+inline remote::Task<void> put_later(Client& client, Key key, std::vector<std::uint8_t> value, Outcome& outcome) {
+  outcome = co_await client.put(key, value);
+}
 
 }  // namespace sluice::clover
