@@ -527,13 +527,14 @@ Task<Client::Met> Client::meets(Key key, NodePointer slot) {
         const bool unnamed = co_await unname(at, key, slot);
         co_return unnamed ? Met::kNo : Met::kCannotTell;
       }
-      case Found::kSealed: co_return Met::kNo;
+      case Found::kSealed:  // behind which a mirror may name the slot, too
       case Found::kPassed: break;
     }
     if (mirrored(at.node)) {
       const Mirrored stable = co_await stabilise(at, key, next);
       if (stable.late || stable.status != Status::kOk) break;
     }
+    if (next == sealed_word(key)) co_return Met::kNo;
     at.node = NodePointer{next};
   }
   co_return Met::kCannotTell;

@@ -113,10 +113,8 @@ class Slow : public testing::Test {
     world->run_until([&] { return world->server->joining() == 2; });
   }
   void run_for_lifetimes(std::int64_t n) { world->run_for((world->config_.lifetime + world->config_.flight) * n); }
-  // Version 9 stands behind version 1 on the first replica and the third. Who put it died, and so does the first replica.
-  void leave_a_losers_word() {
-    ASSERT_EQ(put(*a, 1), Outcome::kOk);
-    for (auto* const m : {a, b, dies}) expect(*m, 1);
+  // Version 9 stands behind the tail on the first replica and the third. Who put it died, and so does the first replica.
+  void leave_a_losers_word_behind_the_tail() {
     hold_next_swap(*dies, replica(1), kHeldBefore);
     Outcome lost;
     begin_put(*dies, 9, lost);
@@ -125,6 +123,11 @@ class Slow : public testing::Test {
     dies->kill();
     leave_out(replica(0));
     ASSERT_EQ(volume().primary(), 1u);
+  }
+  void leave_a_losers_word() {
+    ASSERT_EQ(put(*a, 1), Outcome::kOk);
+    for (auto* const m : {a, b, dies}) expect(*m, 1);
+    leave_a_losers_word_behind_the_tail();
     expect(*b, 1);
   }
   void run_until_the_dead_are_missed() {
@@ -328,6 +331,34 @@ TEST_F(Slow, NoMirrorNamesAnOrphanAnyMoreThatHasBeenFoundUnlinked) {
   EXPECT_EQ(volume().primary(), 2u);
   expect(*b, 1);
   ASSERT_EQ(put(*a, 2), Outcome::kOk);
+  expect(*b, 2);
+}
+
+// The primary says sealed, but who sealed it died before the mirrors said so, too.
+TEST_F(Slow, NoMirrorNamesAnOrphanBehindASealThatItsSealerDidNotMakeStable) {
+  begin(3);
+  Deaf none(*world->server, {Request::kWork}), sealer(*world->server, {Request::kWork}),
+      walker(*world->server, {Request::kWork});
+  dies->channel->set_service(&none);
+  a->channel->set_service(&sealer);
+  b->channel->set_service(&walker);
+  ASSERT_EQ(put(*a, 1), Outcome::kOk);
+  ASSERT_EQ(world->wait_for((*a)->erase(kKey)), Outcome::kOk);
+  run_for_lifetimes(3);
+  EXPECT_EQ(read(*world, *dies->client, kKey), std::nullopt);
+  leave_a_losers_word_behind_the_tail();
+  hold_next_swap(*a, replica(2), kHeldBefore);
+  sealer.hear();
+  run_until_held(*a);  // it has sealed the key at the primary
+  ASSERT_EQ(world->server->slots().count(SlotState::kOrphan), 0u);
+  a->kill();
+  walker.hear();
+  world->run_until([&] { return world->server->slots().count(SlotState::kOrphan) != 0; });
+  world->run_until([&] { return world->server->slots().count(SlotState::kOrphan) == 0; });
+  leave_out(replica(1));
+  EXPECT_EQ(volume().primary(), 2u);
+  run_for_lifetimes(6);
+  EXPECT_EQ(put(*b, 2), Outcome::kOk);
   expect(*b, 2);
 }
 
