@@ -176,6 +176,8 @@ TEST_F(Slow, AKeyIsNotForgottenForASealOnAReplicaThatHasBeenLeftOutMeanwhile) {
   world->scheduler.spawn(get());
   run_until_held(*b);
   leave_out(replica(0));
+  Deaf deaf(*world->server, {Request::kReport});  // it hears of the seal first
+  a->channel->set_service(&deaf);
   ASSERT_EQ(world->wait_for((*a)->insert(kKey, value_of(2, 40))), Outcome::kOk);
   b->slow->release();
   world->run_until([&] { return got.has_value(); });
@@ -307,6 +309,21 @@ TEST_F(Slow, NobodyLetsGoOfAViewWhileSomethingThatHeDidUnderItIsUnderWay) {
 }
 
 // ------------------------------------------------------------------------------------------------------------- losers
+
+// Who put version 2 died before the mirror said that it follows version 1.
+TEST_F(Slow, AWriterThatLosesMakesTheWinnersLinkStableBeforeItAppendsThere) {
+  begin(2);
+  ASSERT_EQ(put(*a, 1), Outcome::kOk);
+  for (auto* const m : {a, b, dies}) expect(*m, 1);
+  hold_next_swap(*dies, replica(1), kHeldBefore);
+  Outcome lost;
+  begin_put(*dies, 2, lost);
+  run_until_held(*dies);
+  dies->kill();
+  ASSERT_EQ(put(*b, 3), Outcome::kOk);
+  leave_out(replica(0));
+  expect(*a, 3);  // which goes on from version 1
+}
 
 TEST_F(Slow, ALosersWordOnAMirrorGivesWayToThePrimarys) {
   begin(3);
