@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -44,6 +45,17 @@ class Memory {
            same(start(Area::kLocal) + kArea, bytes_.size());
   }
   void take_for_granted() { before_ = bytes_; }
+  // As it was before, but for these bytes. Nothing: they are not in an area.
+  bool changed_by(Area area, std::uint64_t offset, ByteView to) const {
+    if (offset > kArea || to.size() > kArea - offset) return false;
+    std::vector<std::uint8_t> due = before_;
+    std::copy(to.begin(), to.end(), due.begin() + static_cast<std::ptrdiff_t>(start(area) + offset));
+    return bytes_ == due;
+  }
+  std::uint64_t word_before(Area area, std::uint64_t offset) const {
+    SLUICE_CHECK(offset + 8 <= kArea);
+    return load_le<std::uint64_t>(before_.data() + start(area) + offset);
+  }
 
  private:
   static constexpr std::size_t start(Area area) { return kGuard + static_cast<std::size_t>(area) * (kArea + kGuard); }
@@ -86,6 +98,18 @@ struct Peer {
   Psn last_sent{};                     // of our requests, as seen on the wire
   std::uint64_t last_completed = 0;    // sends
   std::set<std::uint64_t> receives{};  // posted and not completed; of its own queue
+
+  // What its peer has asked for, as far as it was executed.
+  struct Asked {
+    Psn first{};
+    Area area{};
+    std::uint64_t offset = 0;
+    std::uint32_t length = 0;  // READ
+    std::uint64_t prior = 0;   // atomic
+    bool atomic = false;
+  };
+  std::deque<Asked> asked{};  // READs and atomics, the newest at the front
+  Asked write{};              // that is under way
 };
 
 class World {
@@ -158,6 +182,7 @@ class World {
 
   void deliver(MutableBytes frame) {
     const AdapterCounters before = adapter_->counters();
+    const std::vector<std::uint8_t> as_sent(frame.begin(), frame.end());
     adapter_->on_frame(now_, {frame.data(), static_cast<std::uint32_t>(frame.size())});
     const AdapterCounters& after = adapter_->counters();
     SLUICE_CHECK(after.rx_frames == before.rx_frames + 1);
@@ -166,9 +191,63 @@ class World {
     const bool accepted = after.rx_responses != before.rx_responses;
     if (executed || accepted) {
       SLUICE_CHECK(memory_.changed_locally(executed ? Memory::Open::kMay : Memory::Open::kMayNot));
+      if (executed) check_executed(as_sent);
       memory_.take_for_granted();
     }
     SLUICE_CHECK(memory_.unchanged());
+  }
+
+  // What a request that was executed has done to memory.
+  void check_executed(ByteView frame) {
+    wire::ParsedFrame parsed;
+    SLUICE_CHECK(wire::parse_and_verify(frame, parsed) == wire::Verdict::kOk);
+    Peer* const peer = peer_of(parsed.destination);
+    SLUICE_CHECK(peer != nullptr && parsed.traits().is_request);
+    const wire::OpcodeTraits& traits = parsed.traits();
+    if (traits.kind == wire::Kind::kSend) return;  // into what was posted
+    if (traits.kind == wire::Kind::kWrite) return check_written(*peer, frame, parsed);
+    Peer::Asked asked;
+    if (traits.is_atomic()) {
+      const auto atomic = wire::AtomicEth::parse(frame.data() + parsed.extended_offset());
+      asked = place_of(atomic.rkey, atomic.virtual_address);
+      asked.atomic = true;
+      asked.prior = memory_.word_before(asked.area, asked.offset);
+      std::array<std::uint8_t, 8> after;
+      store_le(after.data(), swapped(asked.prior, frame, parsed));
+      SLUICE_CHECK(memory_.changed_by(asked.area, asked.offset, after));
+    } else {
+      const auto reth = wire::get<wire::Reth>(frame.data(), parsed);
+      if (reth.length != 0) asked = place_of(reth.rkey, reth.virtual_address);
+      asked.length = reth.length;
+      SLUICE_CHECK(memory_.unchanged());
+    }
+    asked.first = parsed.psn;
+    peer->asked.push_front(asked);
+    if (peer->asked.size() > 16) peer->asked.pop_back();
+  }
+  static std::uint64_t swapped(std::uint64_t prior, ByteView frame, const wire::ParsedFrame& parsed) {
+    const auto atomic = wire::AtomicEth::parse(frame.data() + parsed.extended_offset());
+    if (parsed.traits().kind == wire::Kind::kFetchAdd) return prior + atomic.swap_or_add;
+    if (parsed.traits().kind == wire::Kind::kCompareSwap) return prior == atomic.compare ? atomic.swap_or_add : prior;
+    const auto masked = wire::get<wire::MaskedAtomicEth>(frame.data(), parsed);
+    if (((prior ^ masked.compare) & masked.compare_mask) != 0) return prior;
+    return (prior & ~masked.swap_mask) | (masked.swap & masked.swap_mask);
+  }
+  void check_written(Peer& peer, ByteView frame, const wire::ParsedFrame& parsed) {
+    const ByteView bytes = wire::payload(frame.data(), parsed);
+    if (parsed.traits().starts_message()) {
+      const auto reth = wire::get<wire::Reth>(frame.data(), parsed);
+      peer.write = reth.length == 0 ? Peer::Asked{} : place_of(reth.rkey, reth.virtual_address);
+      SLUICE_CHECK(parsed.traits().ends_message() ? reth.length == bytes.size() : reth.length > bytes.size());
+    }
+    SLUICE_CHECK(memory_.changed_by(peer.write.area, peer.write.offset, bytes));
+    peer.write.offset += bytes.size();
+  }
+  Peer::Asked place_of(wire::RKey rkey, std::uint64_t address) const {
+    const auto key = std::ranges::find(keys_, memory::Key{rkey.value});
+    SLUICE_CHECK(key != keys_.end());
+    const auto i = static_cast<std::size_t>(key - keys_.begin());
+    return {.area = static_cast<Area>(i), .offset = address - FrameMaker::address_of(i)};
   }
 
   static std::uint64_t outcomes(const AdapterCounters& c) {
@@ -199,10 +278,37 @@ class World {
     SLUICE_CHECK(verdict == wire::Verdict::kOk);
     if (parsed.opcode == wire::Opcode::kRcAcknowledge)
       return count_acknowledge(wire::get<wire::Aeth>(frame.data(), parsed));
+    check_answer(frame, parsed);
     if (!parsed.traits().is_request) return;
     for (std::size_t i = 0; i < peers_.size(); ++i) {
       if (parsed.destination == peer_qpn(i)) peers_[i].last_sent = parsed.psn;
     }
+  }
+
+  // READ responses bring what is in memory, atomics' answers what was there before.
+  void check_answer(ByteView frame, const wire::ParsedFrame& parsed) {
+    const bool atomic = parsed.traits().kind == wire::Kind::kAtomicAcknowledge;
+    if (!atomic && parsed.traits().kind != wire::Kind::kReadResponse) return;
+    Peer* peer = nullptr;
+    for (std::size_t i = 0; i < peers_.size(); ++i) {
+      if (parsed.destination == peer_qpn(i)) peer = &peers_[i];
+    }
+    if (peer == nullptr) return;  // a queue pair that a script has led to its path
+    const std::uint32_t mtu = peer->pair->attributes().path_mtu.value_or(4096);
+    const auto asked = std::ranges::find_if(peer->asked, [&](const Peer::Asked& a) {
+      const auto distance = parsed.psn.since(a.first);
+      const std::uint32_t packets = a.atomic ? 1 : std::max(1u, (a.length + mtu - 1) / mtu);
+      return distance >= 0 && static_cast<std::uint32_t>(distance) < packets;
+    });
+    SLUICE_CHECK(asked != peer->asked.end() && asked->atomic == atomic);
+    if (atomic) {
+      SLUICE_CHECK(wire::get<wire::AtomicAckEth>(frame.data(), parsed).original == asked->prior);
+      return;
+    }
+    const std::uint32_t offset = static_cast<std::uint32_t>(parsed.psn.since(asked->first)) * mtu;
+    const std::uint32_t length = std::min(mtu, asked->length - offset);
+    const ByteView there = ByteView(memory_.area(asked->area)).subspan(asked->offset + offset, length);
+    SLUICE_CHECK(std::ranges::equal(wire::payload(frame.data(), parsed), there));
   }
 
   void count_acknowledge(const wire::Aeth& aeth) {
@@ -363,6 +469,8 @@ class World {
   }
 
   void move_on(Peer& peer, QpState to) {
+    peer.asked.clear();
+    peer.write = {};
     const auto number = static_cast<std::size_t>(&peer - peers_.data());
     const bool by_v6 = number == 1;
     if (to == QpState::kReset) return;

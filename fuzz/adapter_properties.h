@@ -3,7 +3,9 @@
 // Properties:  a frame changes memory only if it is counted as executed (a request) or accepted (a response), and then only where the
 //              rights of a region allow it: guards, a read-only region and another domain's region never change; every frame adds to
 //              a counter that says what became of it; every NAK that leaves has been counted, and the refusal it tells of as well;
-//              what leaves is whole; work completes once and in order; left alone, the NIC comes to rest with nothing pending.
+//              what was executed has written the bytes of the WRITE, or the result of the atomic, where it says, and nothing else;
+//              answers to READs and atomics bring what is there, or was there before; what leaves is whole;
+//              work completes once and in order; left alone, the NIC comes to rest with nothing pending.
 // Errors:      a property that does not hold aborts, by SLUICE_CHECK.
 #pragma once
 
