@@ -7,10 +7,12 @@
 
 namespace sluice::fuzz {
 
-// The input is one datagram: frames lie inside it, in order, and pack into the same frames again.
+// The input is one datagram: frames lie inside it, in order, those that its records say, and pack into the same frames
+// again.
 void check_container(ByteView datagram);
 
-// The input is a script of headers, times and refusals for a caller and a callee.
+// The input is a script of headers, times and refusals for a caller and a callee, each beside a model of it; in the end they
+// find each other.
 void check_sessions(ByteView script);
 
 }  // namespace sluice::fuzz
