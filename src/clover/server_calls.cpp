@@ -563,7 +563,7 @@ Task<bool> Client::unname(Cursor tail, Key key, NodePointer orphan) {
     arrive(swap.remote.node, swap.status);
     done = done && swap.status == Status::kOk;
   }
-  co_return done&& believable(terms);
+  co_return believable(terms) && done;
 }
 
 }  // namespace sluice::clover
