@@ -7,6 +7,8 @@
 namespace sluice::onerma {
 namespace {
 
+using Side = SolicitationWindow::Side;
+
 constexpr auto kTurn = static_cast<std::uint32_t>(FrameWriter::frame_size(kMaxOp));
 
 }  // namespace
@@ -42,7 +44,8 @@ bool CommandSlots::issue(Time now, const Command& command) {
 Slot* CommandSlots::next_to_send() {
   Slot* const read = next_read();
   const bool write = !writes_.empty();
-  const bool room = read != nullptr && window_.has_room(read->window_bytes);
+  if (read == nullptr) window_.want_nothing(Side::kReads);
+  const bool room = read != nullptr && window_.has_room(Side::kReads, read->window_bytes);
   if (room && (!write || !writes_turn_)) return read;
   return write ? &slots_[writes_.first()] : nullptr;
 }
@@ -75,8 +78,10 @@ CommandSlots::User& CommandSlots::user_of(CompletionRing& ring) {
 
 void CommandSlots::on_sent(Time now, Slot& slot) {
   const std::uint16_t index = index_of(slot);
-  window_.take(slot.window_bytes);
-  if (slot.command.op == OpKind::kRead) user_of(*slot.command.completions).credit -= slot.window_bytes;
+  if (slot.command.op == OpKind::kRead) {
+    window_.take(Side::kReads, slot.window_bytes);
+    user_of(*slot.command.completions).credit -= slot.window_bytes;
+  }
   list_of(slot).remove(slots_, index);
   writes_turn_ = slot.command.op == OpKind::kRead;
   slot.issue_delay = now - slot.issued;

@@ -48,8 +48,10 @@ void Node::on_frame(Time now, port::Frame frame) {
 
 bool Node::poll_transmit(Time now, port::FrameSink& sink) {
   targets_turn_ = !targets_turn_;
-  if (targets_turn_) return target_.poll_transmit(now, sink) || initiator_.poll_transmit(now, sink);
-  return initiator_.poll_transmit(now, sink) || target_.poll_transmit(now, sink);
+  // Who comes first comes last, too: the other may no longer want what of the window was kept for it.
+  const auto target = [&] { return target_.poll_transmit(now, sink); };
+  const auto initiator = [&] { return initiator_.poll_transmit(now, sink); };
+  return targets_turn_ ? target() || initiator() || target() : initiator() || target() || initiator();
 }
 
 Time Node::next_deadline() const { return std::min(initiator_.next_deadline(), target_.next_deadline()); }

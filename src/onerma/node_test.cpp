@@ -375,6 +375,44 @@ TEST(Node, WhatIsSolicitedNeverPassesTheWindow) {
   EXPECT_EQ(p.a.node->window().used() + p.b.node->window().used(), 0u);
 }
 
+// Reads that are kept waiting, and writes that are: whoever had the window first would keep it.
+TEST(Node, WhatANodeReadsAndWhatIsWrittenToItShareItsWindow) {
+  constexpr int kEach = 32;
+  for (const std::size_t read : {std::size_t{kMaxOp}, std::size_t{2048}}) {
+    Pair p;
+    World::Host& c = p.world.add_host();
+    std::vector<std::uint8_t> own(1 << 16);
+    const RegionId at_a = p.a.node->regions().add(own, kBase, memory::kAllAccess, test_key(2)).value();
+    const GrantId into_a = c.node->initiator().add_grant(
+        p.a.node->address(), *p.a.node->regions().grant(at_a, InitiatorId(5), {Rights::kAll}));
+    std::vector<std::uint8_t> into(kMaxOp);
+    std::vector<std::uint8_t> from(kMaxOp, 7);
+    CompletionRing writes{256};
+    int done[2] = {0, 0};
+    const Time begun = p.world.now;
+    const auto keep_busy = [&] {
+      for (int side = 0; side < 2; ++side) {
+        CompletionRing& ring = side == 0 ? p.ring : writes;
+        while (!ring.empty()) done[side] += ring.pop().status == Status::kOk ? 1 : 0;
+        if (side == 1 && p.world.now < begun + Duration::microseconds(50)) continue;  // reads have the window first
+        while (ring.open() < kEach) {
+          const Command command{.op = side == 0 ? OpKind::kRead : OpKind::kWrite,
+                                .grant = side == 0 ? p.grant : into_a,
+                                .address = kBase,
+                                .local = side == 0 ? MutableBytes(into).first(read) : MutableBytes(from),
+                                .completions = &ring};
+          if (!(side == 0 ? p.a : c).node->initiator().issue(p.world.now, command)) break;
+        }
+      }
+      return p.world.now >= begun + Duration::milliseconds(2);
+    };
+    p.world.run_until(keep_busy);
+    const std::size_t all = static_cast<std::size_t>(done[0]) * read + static_cast<std::size_t>(done[1]) * kMaxOp;
+    EXPECT_GT(static_cast<std::size_t>(done[0]) * read * 4, all) << "reads of " << read << " beside writes";
+    EXPECT_GT(static_cast<std::size_t>(done[1]) * kMaxOp * 4, all) << "writes beside reads of " << read;
+  }
+}
+
 TEST(Node, ATargetWithADeepQueueSheds) {
   NodeConfig shallow;
   shallow.target.nack_bytes = 8192;

@@ -12,6 +12,8 @@
 namespace sluice::onerma {
 namespace {
 
+using Side = SolicitationWindow::Side;
+
 std::uint32_t wire_bytes(std::uint32_t body) { return static_cast<std::uint32_t>(FrameWriter::frame_size(body)); }
 
 OpKind op_of(Kind request) {
@@ -162,7 +164,6 @@ void Target::on_data(Time now, MutableBytes frame, const Message& message) {
   } else {
     complete_data(job, execute(job, frame.subspan(kBodyOffset, message.body_length)));
   }
-  start_pulls(now);
 }
 
 // Its key is the region's, and these are the bytes that it was asked for.
@@ -231,8 +232,10 @@ void Target::start_pulls(Time now) {
     Job job = waiting_.front();
     const std::uint32_t bytes = wire_bytes(job.length);
     const Place* const first = asked_as(job);
-    if (first == nullptr && (free_.empty() || answers_.size() >= room_for(Kind::kPull) || !window_.has_room(bytes)))
-      return;
+    if (first == nullptr) {
+      if (free_.empty() || answers_.size() >= room_for(Kind::kPull)) return window_.want_nothing(Side::kPulls);
+      if (!window_.has_room(Side::kPulls, bytes)) return;
+    }
     waiting_.pop();
     waiting_bytes_ -= bytes;
     if (first != nullptr) {
@@ -241,6 +244,7 @@ void Target::start_pulls(Time now) {
       pull(now, job);
     }
   }
+  window_.want_nothing(Side::kPulls);
 }
 
 // A copy from another MAC may be the genuine one: the place's pull goes there, too, the very same frame but for that address.
@@ -253,7 +257,7 @@ void Target::on_double(const Job& job, const Place& first) {
 }
 
 void Target::pull(Time now, Job& job) {
-  window_.take(wire_bytes(job.length));
+  window_.take(Side::kPulls, wire_bytes(job.length));
   job.place = free_.back();
   free_.pop_back();
   job.counter = ++counter_;
@@ -298,14 +302,13 @@ void Target::on_deadline(Time now) {
     ++counters_.pull_timeouts;
     close(asked_.first());
   }
-  start_pulls(now);
 }
 
 // ---------------------------------------------------------------------------------------------------------------- out
 
 bool Target::poll_transmit(Time now, port::FrameSink& sink) {
-  // The window may be shared: an initiator's answers make room, too.
-  if (!waiting_.empty()) start_pulls(now);
+  // Here, not where data give room back: the window may be shared with an initiator, whose turn it may be.
+  start_pulls(now);
   while (!answers_.empty()) {
     const Job& job = answers_.front();
     const std::uint32_t bytes = wire_bytes(static_cast<std::uint32_t>(body_of(job.kind, job.length)));
