@@ -23,7 +23,14 @@ CommandSlots::CommandSlots(const SlotParameters& parameters, SolicitationWindow&
 
 bool CommandSlots::issue(Time now, const Command& command) {
   SLUICE_CHECK(command.local.size() <= kMaxOp && command.completions != nullptr);
-  if (free_.empty() || command.completions->full()) return false;
+  if (command.completions->full()) return false;
+  User& user = user_of(*command.completions);
+  if (free_.size() <= kept_from(now, user)) {
+    wait_for_slot(now, user);
+    return false;
+  }
+  user.waits_since = 0;
+  ++user.open;
   const std::uint16_t index = free_.back();
   free_.pop_back();
   command.completions->reserve();
@@ -39,6 +46,28 @@ bool CommandSlots::issue(Time now, const Command& command) {
       command.op == OpKind::kRead ? static_cast<std::uint32_t>(FrameWriter::frame_size(command.local.size())) : 0;
   list_of(slot).push(slots_, index);
   return true;
+}
+
+// Slots that are not for this user, because others wait for them with more right.
+std::size_t CommandSlots::kept_from(Time now, const User& user) const {
+  if (now >= last_wait_) return 0;
+  std::size_t kept = 0;
+  for (const User& other : users_) {
+    if (&other == &user || other.waits_since == 0 || now >= other.waits_until) continue;
+    const bool waits_longer = user.waits_since == 0 || other.waits_since < user.waits_since;
+    kept += other.open < user.open || (other.open == user.open && waits_longer) ? 1 : 0;
+  }
+  return kept;
+}
+
+void CommandSlots::wait_for_slot(Time now, User& user) {
+  if (user.waits_since == 0 || now >= user.waits_until) user.waits_since = ++refusals_;
+  user.waits_until = last_wait_ = now + parameters_.dispatch_timeout;
+}
+
+Time CommandSlots::next_try(const CompletionRing& ring) const {
+  const auto user = std::ranges::find(users_, &ring, &User::ring);
+  return user == users_.end() || free_.size() > kept_from({}, *user) ? Time() : last_wait_;
 }
 
 Slot* CommandSlots::next_to_send() {
@@ -112,6 +141,7 @@ void CommandSlots::complete(Time now, Slot& slot, Status status) {
   slot.state = Slot::State::kFree;
   free_.push_back(index);
   --open_;
+  --user_of(*slot.command.completions).open;
   const Duration total = now - slot.issued;
   slot.command.completions->push({.user = slot.command.user,
                                   .issue_delay = sent ? slot.issue_delay : total,

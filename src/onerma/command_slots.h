@@ -3,6 +3,8 @@
 // Life:       issue() -> waits to enter service -> next_to_send() -> on_sent() -> (write: on_data_sent()) -> complete() or expire().
 // Enters:     a read when the solicitation window has room for its answer; a user's in the order of issue, users (rings) by turns of equal
 //             bytes; a write or Rekey at its turn. What has not entered `dispatch_timeout` after its command ends as kDispatchTimeout.
+// Slots:      as many for each user as it takes, while nobody is refused one. A slot is kept for each who was refused within the last
+//             `dispatch_timeout` from those who have more of them, or as many and have not waited for as long.
 // Ends:       without an answer, `timeout` after its command as kTimeout; a write whose data have been sent, `timeout` after those: by then
 //             the target has closed its side, so that what is reported as timed out has no effect later.
 // Units:      bytes; window bytes are those of the answer's frame.
@@ -68,11 +70,13 @@ class CommandSlots {
   // The window outlives the slots.
   CommandSlots(const SlotParameters& parameters, SolicitationWindow& window);
 
-  // False: no slot is free, or the ring is full; nothing happened.
+  // False: no slot is free but those that are kept for others, or the ring is full; nothing happened.
   // REQUIRES: local.size() <= kMaxOp; a ring.
   bool issue(Time now, const Command& command);
   std::uint32_t open() const { return open_; }
   bool full() const { return free_.empty(); }
+  // When the ring's user, who has been refused a slot, has one for sure unless more slots are taken or others ask again; the past: now.
+  Time next_try(const CompletionRing& ring) const;
 
   // What may enter service next, or nullptr; the same until on_sent() or a change in the window.
   Slot* next_to_send();
@@ -96,17 +100,23 @@ class CommandSlots {
  private:
   using List = IndexFifo<Slot>;  // each in the order in which its slots run out of time
 
-  // One ring's reads that wait, those that are sent, and the bytes that its turn still allows.
+  // One ring's reads that wait, those that are sent, and the bytes that its turn still allows; its open operations, and since when and
+  // until when it waits for a slot.
   struct User {
     const CompletionRing* ring = nullptr;
     List reads{};
     List sent{};
     std::uint32_t credit = 0;
+    std::uint32_t open = 0;
+    std::uint64_t waits_since = 0;  // counts refusals; 0: has not been refused
+    Time waits_until{};
   };
 
   List& list_of(const Slot& slot);
   User& user_of(CompletionRing& ring);
   Slot* next_read();
+  std::size_t kept_from(Time now, const User& user) const;
+  void wait_for_slot(Time now, User& user);
   void expire(Time now, List& list, Status status);
   std::uint16_t index_of(const Slot& slot) const { return static_cast<std::uint16_t>(&slot - slots_.data()); }
 
@@ -120,6 +130,8 @@ class CommandSlots {
   List sent_;             // writes, kSent and kPulled: reads may have waited for longer, those of each user by turns
   List data_;             // kDataSent
   std::uint64_t sequence_ = 0;
+  std::uint64_t refusals_ = 0;
+  Time last_wait_;  // ends
   std::uint32_t open_ = 0;
   bool writes_turn_ = false;
 };

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <deque>
+#include <vector>
 
 #include "onerma/message.h"
 
@@ -90,6 +92,63 @@ TEST(CommandSlots, AFullWindowHoldsReadsBackAndLetsWritesPass) {
   EXPECT_EQ(w.window.used(), 0u);
   EXPECT_EQ(w.slots.open(), 0u);
   EXPECT_EQ(w.slots.next_deadline(), Time::never());
+}
+
+// Users who want without end, called in the same order each time; each operation ends in its turn. How many each has had.
+std::vector<int> share_slots(std::uint16_t slots, const std::vector<int>& depths) {
+  SolicitationWindow window{1 << 24};
+  CommandSlots shared({.slots = slots}, window);
+  std::vector<CompletionRing> rings(depths.size(), CompletionRing(1024));
+  std::vector<int> done(depths.size());
+  std::array<std::uint8_t, 64> local{};
+  std::deque<Slot*> under_way;
+  Time now = Time::at(Duration::milliseconds(1));
+  for (int i = 0; i < 10'000; ++i) {
+    for (std::size_t user = 0; user < rings.size(); ++user) {
+      for (; !rings[user].empty(); ++done[user]) rings[user].pop();
+      while (rings[user].open() < static_cast<std::uint32_t>(depths[user]) &&
+             shared.issue(now, {.op = OpKind::kRead, .local = local, .completions = &rings[user]})) {
+      }
+    }
+    while (Slot* const slot = shared.next_to_send()) {
+      shared.on_sent(now, *slot);
+      under_way.push_back(slot);
+    }
+    now = now + Duration::nanoseconds(100);
+    shared.complete(now, *under_way.front(), Status::kOk);
+    under_way.pop_front();
+  }
+  return done;
+}
+
+TEST(CommandSlots, WhoWantsOneHasItHoweverManyTheOthersWant) {
+  const auto done = share_slots(16, {1000, 1000, 1000, 1000, 1});
+  for (std::size_t user = 0; user < 4; ++user) EXPECT_GT(done[user], 1500) << user;
+  EXPECT_GT(done[4], 400);
+}
+
+TEST(CommandSlots, MoreUsersThanSlotsHaveThemInTurn) {
+  const auto done = share_slots(2, {1000, 1000, 1000, 1000, 1});
+  for (std::size_t user = 0; user < 5; ++user) EXPECT_GT(done[user], 1200) << user;
+}
+
+TEST(CommandSlots, NoSlotIsKeptForLongForWhoDoesNotComeAgain) {
+  SolicitationWindow window{1 << 24};
+  CommandSlots slots({.slots = 2}, window);
+  std::array<std::uint8_t, 64> local{};
+  CompletionRing a{512}, b{512};
+  Time now = Time::at(Duration::milliseconds(1));
+  const auto issue = [&](CompletionRing& ring) {
+    return slots.issue(now, {.op = OpKind::kRead, .local = local, .completions = &ring});
+  };
+  ASSERT_TRUE(issue(a) && issue(a));
+  EXPECT_FALSE(issue(b));
+  slots.complete(now, *slots.next_to_send(), Status::kOk);
+  EXPECT_FALSE(issue(a));  // it is for b
+  EXPECT_EQ(slots.next_try(a), now + SlotParameters{}.dispatch_timeout);
+  EXPECT_EQ(slots.next_try(b), Time());
+  now = now + SlotParameters{}.dispatch_timeout;
+  EXPECT_TRUE(issue(a));
 }
 
 }  // namespace

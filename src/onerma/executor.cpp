@@ -71,7 +71,8 @@ void Executor::withdraw(Time now, PathId id, bool (*unwanted)(const Request& req
 Time Executor::next_deadline() const {
   const bool held =
       first_ready_ != kNone && local_.outstanding < local_.window.operations() && !slots_.full() && !ring_.full();
-  const Time ready = held ? local_.next_issue : Time::never();
+  Time ready = held ? local_.next_issue : Time::never();
+  if (held && refused_) ready = std::max(ready, slots_.next_try(ring_));
   return paced_.empty() ? ready : std::min(ready, paced_.front().when);
 }
 
@@ -130,6 +131,7 @@ bool Executor::issue_one(Time now) {
                                          .local = request.local,
                                          .user = reinterpret_cast<std::uintptr_t>(&request),
                                          .completions = &ring_});
+  refused_ = !issued;
   if (!issued) return false;
   path.first = request.next;
   path.on_issue(now, parameters_.pacing_slack);

@@ -4,8 +4,8 @@
 // Limits:     a path has at most its window's operations outstanding, all paths together at most the local window's; each is paced at its
 //             window a round trip, so the more restrictive one decides (§6).
 // Order:      a path's requests are issued in the order of submission; paths that may send take turns, one request each.
-// Sharing:    several executors, one a user, may share one node's slots: each has its windows, and none can fill the slots' queue alone
-//             for longer than its windows let it.
+// Sharing:    several executors, one a user, may share one node's slots: each has its windows, and where slots are short each has its
+//             share of them, however often the others are called (command_slots.h).
 // Errors:     a request ends once, by on_complete, with its completion.
 // Threads:    one owner. submit() and poll() allocate nothing.
 // Limits:     the ring's capacity of requests outstanding; as many paths as are added.
@@ -119,6 +119,7 @@ class Executor {
   Limited local_;
   std::uint32_t first_ready_ = kNone;
   std::uint32_t last_ready_ = kNone;
+  bool refused_ = false;      // a slot, the last time
   std::vector<Paced> paced_;  // a heap; each path at most once
   ExecutorCounters counters_;
 };

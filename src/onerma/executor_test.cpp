@@ -205,6 +205,38 @@ TEST(Executor, AnAnswerThatNobodyLookedAtForLongDoesNotCountAsALongRoundTrip) {
   }
 }
 
+TEST(Executor, WhoIsKeptFromASlotForAnotherWaitsWithoutADeadlineInThePast) {
+  SolicitationWindow window{1 << 24};
+  CommandSlots slots({.slots = 2}, window);
+  const FixedWindows policy;
+  Executor greedy(unpaced(), policy, slots), meek(unpaced(), policy, slots);
+  std::array<std::uint8_t, 64> bytes{};
+  int ended[2] = {0, 0};
+  std::deque<Request> requests;
+  const Time now = Time::at(Duration::milliseconds(1));
+  const auto submit = [&](Executor& executor, PathId path, int& count) {
+    requests.push_back({.op = OpKind::kRead,
+                        .path = path,
+                        .local = bytes,
+                        .on_complete = [](Time, Request& r, const Completion&) { ++*static_cast<int*>(r.context); },
+                        .context = &count});
+    executor.submit(now, requests.back());
+  };
+  const PathId of_greedy = greedy.add_path();
+  for (int i = 0; i < 5; ++i) submit(greedy, of_greedy, ended[0]);
+  greedy.poll(now);
+  submit(meek, meek.add_path(), ended[1]);
+  meek.poll(now);
+  EXPECT_EQ(meek.counters().issued, 0u);
+  slots.complete(now, *slots.next_to_send(), Status::kOk);
+  EXPECT_LE(meek.next_deadline(), now);
+  greedy.poll(now);
+  EXPECT_EQ(greedy.counters().issued, 2u);
+  EXPECT_GT(greedy.next_deadline(), now);
+  meek.poll(now);
+  EXPECT_EQ(meek.counters().issued, 1u);
+}
+
 TEST(Executor, RequestsMayBeSubmittedFromWithinACompletion) {
   auto p = unpaced();
   Bench b(p);
