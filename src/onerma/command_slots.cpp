@@ -135,6 +135,7 @@ void CommandSlots::on_data_sent(Time now, Slot& slot) {
 
 void CommandSlots::complete(Time now, Slot& slot, Status status) {
   const bool sent = slot.state != Slot::State::kWaiting;
+  const bool data_left = slot.state == Slot::State::kDataSent;
   const std::uint16_t index = index_of(slot);
   list_of(slot).remove(slots_, index);
   if (sent) window_.give_back(slot.window_bytes);
@@ -146,10 +147,11 @@ void CommandSlots::complete(Time now, Slot& slot, Status status) {
   slot.command.completions->push({.user = slot.command.user,
                                   .issue_delay = sent ? slot.issue_delay : total,
                                   .total_delay = total,
-                                  .length = static_cast<std::uint32_t>(slot.command.local.size()),
+                                  .length = static_cast<std::uint16_t>(slot.command.local.size()),
                                   .slot = SlotId(index),
                                   .op = slot.command.op,
-                                  .status = status});
+                                  .status = status,
+                                  .data_left = data_left});
 }
 
 void CommandSlots::expire(Time now) {

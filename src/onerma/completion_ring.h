@@ -18,10 +18,11 @@ struct Completion {
   std::uint64_t user = 0;  // the command's
   Duration issue_delay;    // until it was sent; for a write also what its data then waited here
   Duration total_delay;    // until it ended
-  std::uint32_t length = 0;
+  std::uint16_t length = 0;
   SlotId slot{};
   OpKind op{};
   Status status{};
+  bool data_left = false;  // of a write or Rekey: without, nothing has happened or will
 
   // What network and target took.
   Duration remote_delay() const { return total_delay - issue_delay; }

@@ -6,6 +6,7 @@
 // Order:      a path's requests are issued in the order of submission; paths that may send take turns, one request each.
 // Sharing:    several executors, one a user, may share one node's slots: each has its windows, and where slots are short each has its
 //             share of them, however often the others are called (command_slots.h).
+// End:        not while anything of it is open, unless node and slots go first: their completions would have nowhere to go.
 // Errors:     a request ends once, by on_complete, with its completion.
 // Threads:    one owner. submit() and poll() allocate nothing.
 // Limits:     the ring's capacity of requests outstanding; as many paths as are added.
@@ -88,6 +89,7 @@ class Executor {
     std::uint32_t outstanding = 0;
 
     void on_issue(Time now, Duration slack);
+    void on_growth(Time now);
     void measure(Duration total) { rtt = rtt + (total - rtt) / 8; }
   };
   struct Path : Limited {

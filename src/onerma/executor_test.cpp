@@ -133,6 +133,24 @@ TEST(Executor, BelowOneAnOperationLeavesLessThanOnceARoundTrip) {
   EXPECT_EQ(b.executor.next_deadline(), b.now + Duration::microseconds(24));
 }
 
+TEST(Executor, AWindowThatGrowsIsPacedAtWhatItIsNow) {
+  ExecutorParameters p;
+  p.base_rtt = Duration::microseconds(8);
+  Bench b(p);
+  const PathId path = b.executor.add_path();
+  for (int i = 0; i < 20; ++i) b.submit(path);
+  ASSERT_EQ(b.issued(), 1);
+  while (b.executor.window(path).size != kOne / 100) {
+    b.end(Duration::milliseconds(1), Status::kTimeout);
+    ASSERT_EQ(b.issued(), 1);
+  }
+  b.end(Duration::milliseconds(1), Status::kTimeout);
+  ASSERT_EQ(b.issued(), 1);
+  b.end(Duration::microseconds(4));  // a quarter more
+  EXPECT_EQ(b.issued(), 0);
+  EXPECT_LE(b.executor.next_deadline(), b.now + Duration::microseconds(8) * 4);
+}
+
 TEST(Executor, EachFailureIsHeardByTheWindowThatItSpeaksOf) {
   struct Case {
     Status status;

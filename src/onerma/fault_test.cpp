@@ -25,6 +25,7 @@ struct FaultWorld {
     models = memories;
     RemoteOnerma::Parameters parameters;
     parameters.give_up = Duration::seconds(1);
+    parameters.repeat_writes = true;  // stripes are one client's each
     for (std::uint64_t i = 0; i < 2; ++i) {
       World::Host& host = world.add_host();
       clients.push_back(std::make_unique<RemoteOnerma>(world.scheduler, host.node->initiator(), kPolicy, parameters));

@@ -128,6 +128,7 @@ RemoteOnerma::RemoteOnerma(remote::Scheduler& scheduler, Initiator& initiator, c
       transfers_(parameters.transfers),
       pieces_(parameters.pieces),
       waiting_(std::make_unique<Line<Operation>>()) {
+  SLUICE_CHECK(parameters.piece != 0 && parameters.piece <= kMaxOp);
   for (Transfer& transfer : transfers_) transfer.next = std::exchange(free_transfers_, &transfer);
   for (Piece& piece : pieces_) {
     piece.owner = this;
@@ -299,7 +300,7 @@ void RemoteOnerma::feed_starved() {
 void RemoteOnerma::issue(Transfer& transfer, Direction& direction) {
   Piece& piece = *std::exchange(free_pieces_, free_pieces_->next);
   const Operation& operation = *transfer.operation;
-  const std::size_t length = std::min<std::size_t>(operation.local.size() - transfer.issued, kMaxOp);
+  const std::size_t length = std::min<std::size_t>(operation.local.size() - transfer.issued, parameters_.piece);
   const bool read = operation.kind == remote::OpKind::kRead;
   piece.transfer = &transfer;
   piece.replaced = transfer.region->replaced;
@@ -337,13 +338,15 @@ void RemoteOnerma::ended(Piece& piece, const Completion& completion) {
     ++counters_.operations;
     return piece_done(piece, Status::kOk);
   }
-  if (transfer.failure == Status::kOk && retry(piece, completion.status)) return;
+  if (transfer.failure == Status::kOk && retry(piece, completion)) return;
   piece_done(piece, completion.status);
 }
 
 // False: there is no use in trying again.
-bool RemoteOnerma::retry(Piece& piece, Status status) {
+bool RemoteOnerma::retry(Piece& piece, const Completion& completion) {
+  const Status status = completion.status;
   if (status == Status::kBadBounds || status == Status::kRightMissing || now_ >= piece.transfer->give_up) return false;
+  if (touches(completion) && completion.data_left && !parameters_.repeat_writes) return false;
   if (status == Status::kBadKey && !another_key(piece)) return wait_for_key(piece);
   resubmit(piece);
   return true;

@@ -3,8 +3,11 @@
 //
 // Life:       add_node() -> add_grant() -> submit() / co_await -> poll() completes.
 // Atomics:    none, and capabilities() says so: they end as kUnsupported.
-// Retries:    NACK, dispatch time-out, time-out, replay: again, at the pace that congestion control leaves. Every operation is idempotent,
-//             and one that is reported as timed out has no effect later, so that a new try never undoes what came after it.
+// Retries:    NACK, dispatch time-out, time-out, replay: again, at the pace that congestion control leaves. One that is reported as timed out
+//             has no effect later, so that a new try never undoes what this client does after it.
+// Repeats:    an operation whose data have left, and to which no answer came, may have been done. A new try would do it again, and undo what
+//             another client has written meanwhile, after it saw the first. So a write ends as kUnknown then, unless `repeat_writes` says
+//             that nobody else writes those bytes until it has ended. Reads are tried again whatever happens.
 // Rekey:      a key that is refused waits for another: announce_grant() before the Rekey, or replace_grant() after it, lets what was
 //             refused go on, one round trip later; after `key_wait` it is tried once more, and ends as kAccessDenied if that is refused,
 //             too. Meanwhile nothing else of the region is issued, which would be refused as well and take pieces from other nodes, but
@@ -42,8 +45,10 @@ class RemoteOnerma final : public remote::RemoteMemory {
   struct Parameters {
     ExecutorParameters executor{};
     Order order = Order::kNone;
-    std::uint32_t transfers = 1024;                  // under way at once
-    std::uint32_t pieces = 1024;                     // operations under way or waiting to be issued
+    bool repeat_writes = false;      // which may have been done
+    std::uint32_t piece = kMaxOp;    // bytes of an operation; less where frames of as many do not fit the network
+    std::uint32_t transfers = 1024;  // under way at once
+    std::uint32_t pieces = 1024;     // operations under way or waiting to be issued
     Duration give_up = Duration::milliseconds(100);  // of a transfer
     Duration key_wait = Duration::milliseconds(10);  // for a new key
   };
@@ -112,7 +117,7 @@ class RemoteOnerma final : public remote::RemoteMemory {
   void resubmit(Piece& piece);
   static void on_piece(Time now, Request& request, const Completion& completion);
   void ended(Piece& piece, const Completion& completion);
-  bool retry(Piece& piece, Status status);
+  bool retry(Piece& piece, const Completion& completion);
   bool another_key(const Piece& piece);
   bool wait_for_key(Piece& piece);
   void key_works(Transfer& transfer);

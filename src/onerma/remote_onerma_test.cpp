@@ -116,6 +116,46 @@ TEST(RemoteOnerma, AWriteOfWhichOnlyAPartWasAllowedIsInDoubt) {
   EXPECT_EQ(w.run(remote::read_operation(w.at(kSize - 2 * kMaxOp), into)), remote::Status::kAccessDenied);
 }
 
+// Another client may have read what it wrote, and written something else.
+TEST(RemoteOnerma, AWriteThatMayHaveBeenDoneIsNotDoneAgainUnlessItMayBe) {
+  for (const bool repeat : {false, true}) {
+    for (const Kind lost : {Kind::kWriteRequest, Kind::kPull, Kind::kData, Kind::kCompletion}) {
+      RemoteOnerma::Parameters parameters;
+      parameters.repeat_writes = repeat;
+      ClientWorld w(parameters);
+      bool one_is = false;
+      w.world.set_tap([&](MutableBytes frame) {
+        Message message;
+        return parse(frame, message) != Verdict::kOk || message.header.kind != lost || std::exchange(one_is, true);
+      });
+      const auto from = noise(100, 1);
+      const bool in_doubt = lost == Kind::kData || lost == Kind::kCompletion;
+      EXPECT_EQ(w.run(remote::write_operation(w.at(0), from)),
+                in_doubt && !repeat ? remote::Status::kUnknown : remote::Status::kOk);
+      EXPECT_EQ(w.b.node->target().counters().writes, (lost == Kind::kData && !repeat)        ? 0u
+                                                      : (lost == Kind::kCompletion && repeat) ? 2u
+                                                                                              : 1u);
+    }
+  }
+}
+
+TEST(RemoteOnerma, OperationsAreNoLongerThanFramesMayBe) {
+  RemoteOnerma::Parameters parameters;
+  parameters.piece = 1024;
+  ClientWorld w(parameters);
+  std::size_t longest = 0;
+  w.world.set_tap([&](MutableBytes frame) {
+    longest = std::max(longest, frame.size());
+    return true;
+  });
+  const auto from = noise(10'000, 1);
+  std::vector<std::uint8_t> into(10'000);
+  EXPECT_EQ(w.run(remote::write_operation(w.at(7), from)), remote::Status::kOk);
+  EXPECT_EQ(w.run(remote::read_operation(w.at(7), into)), remote::Status::kOk);
+  EXPECT_EQ(into, from);
+  EXPECT_EQ(longest, FrameWriter::frame_size(1024));
+}
+
 TEST(RemoteOnerma, ADeadNodeIsUnreachableForReadsAndNotForWritesThatNeverLeft) {
   RemoteOnerma::Parameters quick;
   quick.give_up = Duration::milliseconds(1);
@@ -193,6 +233,7 @@ TEST(RemoteOnerma, AHalfDoneTransferEndsSoonAfterItsTimeWhenItsNodeDies) {
 TEST(RemoteOnerma, InOrderOperationsToOneNodeTakeEffectAsSubmitted) {
   RemoteOnerma::Parameters ordered;
   ordered.order = RemoteOnerma::Order::kInOrder;
+  ordered.repeat_writes = true;
   port::Impairment bad;
   bad.drop = bad.reorder = 50'000;
   ClientWorld w(ordered, bad);

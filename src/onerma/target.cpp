@@ -121,7 +121,8 @@ void Target::on_request(Time now, MutableBytes frame, const Message& message) {
 
 // What is wrong with an authentic request.
 Status Target::judge(const Job& job) {
-  if (!job.rights.allow(job.op)) {
+  // A key in clear is none, and would end those of who speaks sealed.
+  if (!job.rights.allow(job.op) || (job.plain && job.op == OpKind::kRekey)) {
     ++counters_.right_missing;
     return Status::kRightMissing;
   }

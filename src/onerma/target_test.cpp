@@ -60,7 +60,11 @@ struct TargetWorld {
     const wire::MacAddress mac = sender.value_or(from.mac);
     FrameWriter(mac, from.ip, kUdpPort).write(frame.data(), node.address(), header, body.size());
     std::ranges::copy(body, frame.begin() + kBodyOffset);
-    sealer.seal(frame.data(), header, body.size());
+    if (header.plain) {
+      write_checksum(frame.data(), body.size());
+    } else {
+      sealer.seal(frame.data(), header, body.size());
+    }
     node.on_frame(now, {frame.data(), static_cast<std::uint32_t>(frame.size())});
   }
   void request(Kind kind, std::uint64_t op, std::uint32_t length) {
@@ -238,6 +242,81 @@ TEST(Target, PullsLeaveAPlaceForWhatEndsTheirWrites) {
   EXPECT_EQ(w.sink.completed, std::vector{Status::kOk});
   EXPECT_EQ(w.sink.pulls.size(), 11u);
   EXPECT_EQ(w.counters().dropped, 0u);
+}
+
+// Place and counter of every pull are in clear: whoever has a key of his own could name them.
+TEST(Target, DataThatAreNotThePulledOnesOwnAreAReplayWhateverKeyTheyCarry) {
+  TargetWorld w;
+  std::vector<std::uint8_t> theirs(1 << 12, 0x77);
+  const RegionId other = w.node.regions().add(theirs, kBase, memory::kAllAccess, test_key(2)).value();
+  w.request(Kind::kWriteRequest, 1, 64);
+  w.flush();
+  ASSERT_EQ(w.sink.pulls.size(), 1u);
+  const Header& pull = w.sink.pulls.back();
+  Header good = w.header_of(Kind::kData, 1);
+  good.place = pull.place;
+  good.pull_boot = pull.boot;
+  good.counter = pull.counter;
+  const std::vector<std::uint8_t> evil(64, 0xEE);
+  const auto before = w.memory;
+  const auto refused = [&](const Header& h) {
+    w.sealer.set_key(w.node.regions().grant(h.region, h.initiator, h.rights)->key);
+    const auto replays = w.counters().replays;
+    w.send(h, evil);
+    EXPECT_EQ(w.counters().replays, replays + 1);
+    EXPECT_EQ(w.memory, before);
+    EXPECT_EQ(w.node.target().open_pulls(), 1u);
+  };
+  Header h = good;
+  h.initiator = InitiatorId(10);
+  refused(h);
+  h = good;
+  h.region = other;
+  refused(h);
+  h = good;
+  h.rights = kMayWrite;
+  refused(h);
+  h = good;
+  h.op = OpId(2 << 16);
+  refused(h);
+  h = good;
+  h.pull_boot = Boot(99);
+  refused(h);
+  h = good;
+  h.initiator = InitiatorId(10);
+  h.region = other;
+  h.rights = kMayRead;  // not even the right to write
+  h.op = OpId(7 << 16);
+  refused(h);
+  w.sealer.set_key(w.node.regions().grant(w.region, TargetWorld::kInitiator, {Rights::kAll})->key);
+  w.send(good, evil);
+  EXPECT_EQ(w.memory[0], 0xEE);
+}
+
+// A target that obeys plain clients, too, does not take plain data for what it has asked a sealed one for, nor those of another generation.
+TEST(Target, DataMustBeOfTheGenerationAndTheFormOfWhatWasAskedFor) {
+  NodeConfig config;
+  config.allow_plain = true;
+  TargetWorld w(config);
+  w.request(Kind::kWriteRequest, 1, 64);
+  w.flush();
+  ASSERT_EQ(w.sink.pulls.size(), 1u);
+  const Header& pull = w.sink.pulls.back();
+  Header header = w.header_of(Kind::kData, 1);
+  header.place = pull.place;
+  header.pull_boot = pull.boot;
+  header.counter = pull.counter;
+  header.plain = true;
+  w.send(header, std::vector<std::uint8_t>(64, 0xEE));
+  EXPECT_EQ(w.counters().replays, 1u);
+  header.plain = false;
+  header.generation = Generation(2);
+  ASSERT_TRUE(w.node.regions().rekey(w.region, test_key(3)));
+  w.sealer.set_key(w.node.regions().grant(w.region, TargetWorld::kInitiator, {Rights::kAll})->key);
+  w.send(header, std::vector<std::uint8_t>(64, 0xEE));
+  EXPECT_EQ(w.counters().replays, 2u);
+  EXPECT_EQ(w.counters().writes, 0u);
+  EXPECT_EQ(w.memory[0], 0);
 }
 
 }  // namespace

@@ -217,12 +217,17 @@ class Onerma(unittest.TestCase):
         if subprocess.run(["unshare", *own, "--net", "ip", "link", "add", "here", "type", "veth", "peer", "name", "there"], check=False,
                           capture_output=True).returncode:
             self.skipTest("no network namespaces, or no ip")
+        for mtu in (9000, 1500):  # frames of 4 KB do not pass the latter
+            with self.subTest(mtu=mtu):
+                self.over_veth(own, mtu)
+
+    def over_veth(self, own, mtu):
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
             script = f"""
                 set -e
                 ip link add here type veth peer name there
-                ip link set here mtu 9000 up
-                ip link set there mtu 9000 up
+                ip link set here mtu {mtu} up
+                ip link set there mtu {mtu} up
                 {SLUICE} onerma target --port packet:here,filter=all --grants {folder}/grants.json --memory 64MiB 2> {folder}/said &
                 target=$!
                 trap 'kill $target' EXIT

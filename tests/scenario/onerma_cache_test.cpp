@@ -24,6 +24,7 @@ struct CacheWorld {
   static constexpr std::size_t kReplicas = 3;
 
   explicit CacheWorld(std::uint64_t seed, const port::Impairment& bad = {}) : world(seed, bad) {
+    parameters.repeat_writes = true;  // a mailbox is one client's
     parameters.give_up = bad.any() ? Duration::milliseconds(20) : Duration::microseconds(25);
     onerma::World::Host& host = world.add_host();
     memory = std::make_unique<onerma::RemoteOnerma>(world.scheduler, host.node->initiator(), policy, parameters);

@@ -109,6 +109,8 @@ Result<std::unique_ptr<CacheClient>> CacheClient::open(const CacheClientEnd& end
   if (auto sound = check_grants(end); !sound) return tl::unexpected(sound.error());
   auto port = ports::open_port(end.port, ports::Absent::kWait);
   if (!port) return tl::unexpected(port.error());
+  const auto parameters = real_time_client(end.port);
+  if (!parameters) return tl::unexpected(parameters.error());
   std::unique_ptr<CacheClient> client(new CacheClient);
   for (const std::string& path : end.grants) {
     auto one = take_grants(path, kCacheReplica);
@@ -118,12 +120,13 @@ Result<std::unique_ptr<CacheClient>> CacheClient::open(const CacheClientEnd& end
   }
   // In whatever order the files are named: this client's number is that of one and the same replica for all clients.
   std::ranges::sort(client->grants_, {}, [](const TakenGrants& one) { return one.target.ip.value; });
-  client->connect(end, std::move(*port));
+  client->connect(end, *parameters, std::move(*port));
   if (auto joined = client->join(end.port); !joined) return tl::unexpected(joined.error());
   return client;
 }
 
-void CacheClient::connect(const CacheClientEnd& end, std::unique_ptr<port::Port> port) {
+void CacheClient::connect(const CacheClientEnd& end, onerma::RemoteOnerma::Parameters parameters,
+                          std::unique_ptr<port::Port> port) {
   // The first replica gives a number once, and another life of it or another replica hardly ever the same: nor does an address that follows
   // from it come twice.
   const auto number = static_cast<std::uint16_t>(grants_.front().mine.initiator.value);
@@ -132,7 +135,6 @@ void CacheClient::connect(const CacheClientEnd& end, std::unique_ptr<port::Port>
   node_ = std::make_unique<onerma::Node>(config);
   shard_ = std::make_unique<nic::MachinePoll<onerma::Node>>(*node_, std::move(port));
   shard_->attach(loop_);
-  auto parameters = real_time_client();
   parameters.give_up = end.patience;
   parameters.key_wait = Duration::milliseconds(1);
   remote_ = std::make_unique<onerma::RemoteOnerma>(scheduler_, node_->initiator(), policy_, parameters);

@@ -68,7 +68,8 @@ class CacheClient {
  private:
   CacheClient() = default;
   Result<void> join(const std::string& port);
-  void connect(const CacheClientEnd& end, std::unique_ptr<port::Port> port);
+  void connect(const CacheClientEnd& end, onerma::RemoteOnerma::Parameters parameters,
+               std::unique_ptr<port::Port> port);
 
   std::vector<TakenGrants> grants_;  // by the replicas' addresses
   nic::PollLoop loop_;

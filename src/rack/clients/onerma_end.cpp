@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/check.h"
+#include "ports/interface_address.h"
 #include "ports/open.h"
 #include "rack/directory/sqlite_directory.h"
 #include "rack/endpoint/endpoint.h"
@@ -20,6 +21,7 @@ using onerma::Status;
 
 constexpr std::uint64_t kAddress = 0x10'0000;
 constexpr remote::NodeId kTarget{1};
+constexpr Duration kGiveUp = Duration::seconds(5);
 
 std::uint8_t pattern(std::uint64_t offset) { return static_cast<std::uint8_t>(offset * 7 + 3); }
 
@@ -40,8 +42,12 @@ onerma::NodeConfig real_time_node(wire::Ipv4Address ip) {
   return config;
 }
 
-onerma::RemoteOnerma::Parameters real_time_client() {
+Result<onerma::RemoteOnerma::Parameters> real_time_client(const std::string& port) {
+  const auto most = ports::path_mtu_of_port(port);  // of RoCE, whose headers are no shorter than ours
+  if (!most) return tl::unexpected(most.error());
   onerma::RemoteOnerma::Parameters p;
+  p.piece = std::min(*most, onerma::kMaxOp);
+  p.repeat_writes = true;
   p.executor.base_rtt = Duration::microseconds(50);
   p.executor.local_target = Duration::milliseconds(10);
   p.executor.remote_target = Duration::milliseconds(10);
@@ -49,7 +55,7 @@ onerma::RemoteOnerma::Parameters real_time_client() {
   p.executor.first_local = 256 * onerma::CongestionWindow::kOne;
   p.executor.first_remote = 64 * onerma::CongestionWindow::kOne;
   p.executor.pacing_slack = Duration::milliseconds(1);
-  p.give_up = Duration::seconds(5);
+  p.give_up = kGiveUp;
   return p;
 }
 
@@ -141,6 +147,8 @@ Result<std::unique_ptr<OnermaClient>> OnermaClient::open(const OnermaClientEnd& 
   if (!looked) return tl::unexpected(looked.error());
   auto port = ports::open_port(end.port, ports::Absent::kWait);
   if (!port) return tl::unexpected(port.error());
+  const auto parameters = real_time_client(end.port);
+  if (!parameters) return tl::unexpected(parameters.error());
   auto taken = take_grants(end.grants, kOnermaTarget);
   if (!taken) return tl::unexpected(taken.error());
   std::unique_ptr<OnermaClient> client(new OnermaClient);
@@ -153,7 +161,7 @@ Result<std::unique_ptr<OnermaClient>> OnermaClient::open(const OnermaClientEnd& 
   client->shard_ = std::make_unique<nic::MachinePoll<onerma::Node>>(*client->node_, std::move(*port));
   client->shard_->attach(client->loop_);
   client->remote_ = std::make_unique<onerma::RemoteOnerma>(client->scheduler_, client->node_->initiator(),
-                                                           client->policy_, real_time_client());
+                                                           client->policy_, *parameters);
   client->remote_poll_ = make_client_poll(*client->remote_);
   client->loop_.add(*client->remote_poll_);
   client->remote_->add_node(kTarget, client->grants_->target);
@@ -225,10 +233,9 @@ class OnermaClient::Rekeys {
     client_.remote_->rekey(now, kTarget, client_.region(), key_, [this](Time at, Status status) { ended(at, status); });
   }
   void ended(Time now, Status status) {
-    const RekeyTry came_to =
-        judge_rekey(status, {.tries = tries_,
-                             .in_use = present().generation == next_,
-                             .time_is_over = stopped_ || now - begun_ >= real_time_client().give_up});
+    const RekeyTry came_to = judge_rekey(status, {.tries = tries_,
+                                                  .in_use = present().generation == next_,
+                                                  .time_is_over = stopped_ || now - begun_ >= kGiveUp});
     state_ = came_to == RekeyTry::kDone    ? State::kAnswered
              : came_to == RekeyTry::kAgain ? State::kToSend
                                            : State::kIdle;

@@ -27,7 +27,8 @@ namespace sluice::rack {
 // Time-outs, targets and queues for processes that share cores: a round trip is tens of microseconds, and now and then some time slices of a
 // scheduler, which say nothing of congestion.
 onerma::NodeConfig real_time_node(wire::Ipv4Address ip);
-onerma::RemoteOnerma::Parameters real_time_client();
+// Operations of as many bytes as frames of the port hold. Writes are repeated: nobody else may write what the client does before it has ended.
+Result<onerma::RemoteOnerma::Parameters> real_time_client(const std::string& port);
 // With windows of one operation at least: less than one a round trip, where that is measured in time slices, is hardly any.
 onerma::Algorithm1Parameters real_time_algorithm();
 

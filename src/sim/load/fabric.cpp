@@ -48,7 +48,9 @@ class OnermaTenant final : public Tenant, public OnermaProgram {
 class OnermaFabric final : public Fabric {
  public:
   OnermaFabric(const Hardware& hardware, const OnermaFabricOptions& options, std::uint64_t seed)
-      : options_(options), policy_(options.algorithm), seed_(seed), rack_(hardware, seed) {}
+      : options_(options), policy_(options.algorithm), seed_(seed), rack_(hardware, seed) {
+    options_.client.repeat_writes = true;  // no two tenants write the same bytes
+  }
 
   EventLoop& loop() override { return rack_.loop; }
   std::size_t add_machine() override {
