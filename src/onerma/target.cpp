@@ -42,6 +42,9 @@ Target::Target(const TargetConfig& config, Regions& regions, SolicitationWindow&
   SLUICE_CHECK(config.boot.value >> 24 == 0 && config.queue != 0);
   SLUICE_CHECK(config.pulls != 0 && config.pulls < kNoIndex);
   SLUICE_CHECK(window.limit() >= wire_bytes(kMaxOp));
+  SLUICE_CHECK(config.queue < kNoIndex);
+  free_waiting_.reserve(waiting_.size());
+  for (std::size_t i = waiting_.size(); i-- != 0;) free_waiting_.push_back(static_cast<std::uint16_t>(i));
   free_.reserve(places_.size());
   for (std::size_t i = places_.size(); i-- != 0;) free_.push_back(static_cast<std::uint16_t>(i));
 }
@@ -83,8 +86,7 @@ Target::Seal Target::check(MutableBytes frame, const Message& message) {
 
 void Target::on_request(Time now, MutableBytes frame, const Message& message) {
   const bool read = message.header.kind == Kind::kReadRequest;
-  const bool crowded = read ? answers_.size() >= room_for(Kind::kReadResponse) : waiting_.full();
-  if (crowded || (read ? queued_bytes_ : waiting_bytes_) > config_.nack_bytes) {
+  if (is_crowded(message)) {
     ++counters_.nacks;
     return refuse(frame, message, Status::kNack);
   }
@@ -114,9 +116,19 @@ void Target::on_request(Time now, MutableBytes frame, const Message& message) {
   if (const Status status = judge(job); status != Status::kOk) return complete(job, status);
   if (read) return answer(job);
   if (const Place* const first = asked_as(job)) return on_double(job, *first);
-  waiting_bytes_ += wire_bytes(job.length);
-  waiting_.push(job);
+  wait(job);
   start_pulls(now);
+}
+
+// By what is said in clear: who says that he is another is shed as that one, and fills no line.
+bool Target::is_crowded(const Message& message) const {
+  if (message.header.kind == Kind::kReadRequest)
+    return answers_.size() >= room_for(Kind::kReadResponse) || queued_bytes_ > config_.nack_bytes;
+  const std::uint32_t index = share_of(message.header.initiator);
+  const Share& share = shares_[index];
+  const auto lines = static_cast<std::uint64_t>(std::popcount(lines_ | 1u << index));
+  return share.waiting >= free_waiting_.size() ||
+         (waiting_bytes_ > config_.nack_bytes && share.waiting_bytes * lines > config_.nack_bytes);
 }
 
 // What is wrong with an authentic request.
@@ -229,16 +241,16 @@ void Target::answer(const Job& job) {
 // -------------------------------------------------------------------------------------------------------------- pulls
 
 void Target::start_pulls(Time now) {
-  while (!waiting_.empty()) {
-    Job job = waiting_.front();
-    const std::uint32_t bytes = wire_bytes(job.length);
-    const Place* const first = asked_as(job);
+  while (lines_ != 0) {
+    const std::uint32_t share = next_share();
+    const Job& next = waiting_[shares_[share].line.first()].job;
+    const std::uint32_t bytes = wire_bytes(next.length);
+    const Place* const first = asked_as(next);
     if (first == nullptr) {
       if (free_.empty() || answers_.size() >= room_for(Kind::kPull)) return window_.want_nothing(Side::kPulls);
       if (!window_.has_room(Side::kPulls, bytes)) return;
     }
-    waiting_.pop();
-    waiting_bytes_ -= bytes;
+    Job job = take_waiting(share);
     if (first != nullptr) {
       on_double(job, *first);
     } else {
@@ -246,6 +258,49 @@ void Target::start_pulls(Time now) {
     }
   }
   window_.want_nothing(Side::kPulls);
+}
+
+std::uint32_t Target::share_of(InitiatorId initiator) {
+  static_assert(kShares == 1u << 5);
+  return static_cast<std::uint32_t>(initiator.value * 0x9E37'79B9'7F4A'7C15u >> 59);
+}
+
+// Who has least under way; of these, in turn. REQUIRES: somebody waits.
+std::uint32_t Target::next_share() const {
+  std::uint32_t best = kShares;
+  for (std::uint32_t left = std::rotr(lines_, static_cast<int>(turn_)); left != 0; left &= left - 1) {
+    const std::uint32_t one = (turn_ + static_cast<std::uint32_t>(std::countr_zero(left))) % kShares;
+    if (best == kShares || shares_[one].held < shares_[best].held) best = one;
+  }
+  return best;
+}
+
+// REQUIRES: !is_crowded().
+void Target::wait(const Job& job) {
+  const std::uint32_t index = share_of(job.initiator);
+  Share& share = shares_[index];
+  const std::uint16_t place = free_waiting_.back();
+  free_waiting_.pop_back();
+  waiting_[place].job = job;
+  share.line.push(waiting_, place);
+  ++share.waiting;
+  share.waiting_bytes += wire_bytes(job.length);
+  waiting_bytes_ += wire_bytes(job.length);
+  lines_ |= 1u << index;
+}
+
+Target::Job Target::take_waiting(std::uint32_t index) {
+  Share& share = shares_[index];
+  const std::uint16_t place = share.line.first();
+  share.line.remove(waiting_, place);
+  free_waiting_.push_back(place);
+  const Job& job = waiting_[place].job;
+  --share.waiting;
+  share.waiting_bytes -= wire_bytes(job.length);
+  waiting_bytes_ -= wire_bytes(job.length);
+  if (share.line.empty()) lines_ &= ~(1u << index);
+  turn_ = (index + 1) % kShares;
+  return job;
 }
 
 // A copy from another MAC may be the genuine one: the place's pull goes there, too, the very same frame but for that address.
@@ -259,6 +314,7 @@ void Target::on_double(const Job& job, const Place& first) {
 
 void Target::pull(Time now, Job& job) {
   window_.take(Side::kPulls, wire_bytes(job.length));
+  shares_[share_of(job.initiator)].held += wire_bytes(job.length);
   job.place = free_.back();
   free_.pop_back();
   job.counter = ++counter_;
@@ -293,7 +349,9 @@ void Target::close(std::uint16_t place) {
   *link = places_[place].alike;
   places_[place].open = false;
   free_.push_back(place);
-  window_.give_back(wire_bytes(places_[place].job.length));
+  const std::uint32_t bytes = wire_bytes(places_[place].job.length);
+  shares_[share_of(places_[place].job.initiator)].held -= bytes;
+  window_.give_back(bytes);
 }
 
 Time Target::next_deadline() const { return asked_.empty() ? Time::never() : places_[asked_.first()].expires; }

@@ -8,6 +8,9 @@
 //             another MAC, which nothing authenticates, the same pull goes there, too: who overtakes a request keeps nobody from its data.
 // Sheds:      a request that finds more than `nack_bytes` of answers or of unasked data before it, or half of the queue full of answers:
 //             kRefusal, before any cryptography. A quarter of the queue takes refusals and pulls besides, the last what ends writes.
+// Shares:     requests that wait to be pulled stand in kShares lines, by initiator. The line that has least of the window is next, so that who
+//             asks for much, or gives no data for what he has asked, keeps nobody else waiting; and nobody fills the lines alone: a line is
+//             at most as long as there is room besides, and sheds when it has more than its part of `nack_bytes`.
 // Refuses:    authentic but wrong: kCompletion, sealed (bad bounds, right missing, a key of before the Rekey). Not authentic: kRefusal.
 // Errors:     never fails on input; every refusal is counted.
 // Threads:    one owner; nothing is allocated after set-up.
@@ -15,6 +18,7 @@
 // Source:     1RMA §5.1 (Figure 7), §5.2, §6.1 (4); docs/design/onerma.md.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -124,6 +128,19 @@ class Target {
     std::uint64_t in = 0;
     std::uint64_t out = 0;
   };
+  struct Waiting {
+    Job job{};
+    std::uint16_t next = kNoIndex;
+    std::uint16_t previous = kNoIndex;
+  };
+  static constexpr std::uint32_t kShares = 32;
+  // Of the initiators whose numbers fall together.
+  struct Share {
+    IndexFifo<Waiting> line{};
+    std::uint32_t waiting = 0;
+    std::uint64_t waiting_bytes = 0;
+    std::uint64_t held = 0;  // of the window, by pulls under way
+  };
   // Data that have been asked for.
   struct Place {
     Job job{};
@@ -150,6 +167,11 @@ class Target {
   void close(std::uint16_t place);
   void start_pulls(Time now);
   void pull(Time now, Job& job);
+  static std::uint32_t share_of(InitiatorId initiator);
+  std::uint32_t next_share() const;
+  bool is_crowded(const Message& message) const;
+  void wait(const Job& job);
+  Job take_waiting(std::uint32_t share);
   std::size_t bucket_of(const Job& job) const;
   Place* asked_as(const Job& job);
   void on_double(const Job& job, const Place& first);
@@ -162,7 +184,11 @@ class Target {
   SolicitationWindow& window_;
   FrameWriter writer_;
   Ring answers_;
-  Ring waiting_;  // to be pulled
+  std::vector<Waiting> waiting_;  // to be pulled
+  std::vector<std::uint16_t> free_waiting_;
+  std::array<Share, kShares> shares_{};
+  std::uint32_t lines_ = 0;  // a bit for each share in which somebody waits
+  std::uint32_t turn_ = 0;   // the share that comes first where several have as little
   std::vector<Place> places_;
   std::vector<std::uint16_t> free_;
   std::vector<std::uint16_t> alike_;  // open places by initiator and operation: buckets

@@ -45,11 +45,15 @@ struct TargetWorld {
     config.boot = Boot(number);
     return config;
   }
+  void be(InitiatorId who) {
+    initiator = who;
+    sealer.set_key(node.regions().grant(region, who, {Rights::kAll})->key);
+  }
   Header header_of(Kind kind, std::uint64_t op) const {
     return {.kind = kind,
             .rights = {Rights::kAll},
             .op = OpId(op << 16),
-            .initiator = kInitiator,
+            .initiator = initiator,
             .region = region,
             .generation = Generation(1),
             .boot = Boot(2)};
@@ -93,6 +97,7 @@ struct TargetWorld {
   const TargetCounters& counters() { return node.target().counters(); }
 
   static constexpr InitiatorId kInitiator{9};
+  InitiatorId initiator = kInitiator;
   Node node;
   std::vector<std::uint8_t> memory = std::vector<std::uint8_t>(1 << 16);
   RegionId region{};
@@ -317,6 +322,51 @@ TEST(Target, DataMustBeOfTheGenerationAndTheFormOfWhatWasAskedFor) {
   EXPECT_EQ(w.counters().replays, 2u);
   EXPECT_EQ(w.counters().writes, 0u);
   EXPECT_EQ(w.memory[0], 0);
+}
+
+// A tenant that asks for as many writes as it can, and gives no data; another one, eight writes at a time.
+TEST(Target, WhoGivesNoDataKeepsNobodyElseFromWriting) {
+  constexpr InitiatorId kSilent{9}, kHonest{10};
+  for (const std::uint32_t length : {64u, 4096u}) {
+    TargetWorld w;
+    std::uint64_t op = 0;
+    int open = 0;
+    std::size_t looked = 0;
+    for (int round = 0; round < 100; ++round) {  // 1 ms
+      w.be(kSilent);
+      for (int i = 0; i < 100; ++i) w.request(Kind::kWriteRequest, ++op, length);
+      w.be(kHonest);
+      for (; open < 8; ++open) w.request(Kind::kWriteRequest, ++op, 4096);
+      w.flush();
+      const std::vector<Header> pulls(w.sink.pulls.begin() + static_cast<std::ptrdiff_t>(looked), w.sink.pulls.end());
+      looked = w.sink.pulls.size();
+      for (const Header& pull : pulls) {
+        if (pull.initiator != kHonest) continue;
+        Header header = w.header_of(Kind::kData, pull.op.value >> 16);
+        header.place = pull.place;
+        header.pull_boot = pull.boot;
+        header.counter = pull.counter;
+        w.send(header, std::vector<std::uint8_t>(4096));
+        --open;
+      }
+      w.pass(Duration::microseconds(10));
+    }
+    EXPECT_GT(w.counters().writes, 200u) << "beside " << length;
+  }
+}
+
+TEST(Target, OneInitiatorDoesNotFillTheLinesOfOthers) {
+  NodeConfig config;
+  config.target.pulls = 1;
+  config.target.nack_bytes = 1 << 30;
+  TargetWorld w(config);
+  std::uint64_t op = 0;
+  for (int i = 0; i < 5000; ++i) w.request(Kind::kWriteRequest, ++op, 0);
+  EXPECT_GT(w.counters().nacks, 2000u);
+  const std::uint64_t nacks = w.counters().nacks;
+  w.be(InitiatorId(10));
+  for (int i = 0; i < 500; ++i) w.request(Kind::kWriteRequest, ++op, 0);
+  EXPECT_EQ(w.counters().nacks, nacks);
 }
 
 }  // namespace
