@@ -25,7 +25,7 @@ bool CommandSlots::issue(Time now, const Command& command) {
   SLUICE_CHECK(command.local.size() <= kMaxOp && command.completions != nullptr);
   if (command.completions->full()) return false;
   User& user = user_of(*command.completions);
-  if (free_.size() <= kept_from(now, user)) {
+  if (free_.size() <= (now >= last_wait_ ? 0 : kept_from(now, user))) {
     wait_for_slot(now, user);
     return false;
   }
@@ -96,9 +96,8 @@ Slot* CommandSlots::next_read() {
   return nullptr;
 }
 
-CommandSlots::User& CommandSlots::user_of(CompletionRing& ring) {
-  if (ring.user() < users_.size() && users_[ring.user()].ring == &ring) return users_[ring.user()];
-  // New here, or last seen by another initiator.
+// New here, or last seen by another initiator.
+CommandSlots::User& CommandSlots::new_user(CompletionRing& ring) {
   const auto known = std::ranges::find(users_, &ring, &User::ring);
   ring.set_user(static_cast<std::uint32_t>(known - users_.begin()));
   if (known == users_.end()) users_.push_back({.ring = &ring});

@@ -113,7 +113,11 @@ class CommandSlots {
   };
 
   List& list_of(const Slot& slot);
-  User& user_of(CompletionRing& ring);
+  User& user_of(CompletionRing& ring) {
+    const bool known = ring.user() < users_.size() && users_[ring.user()].ring == &ring;
+    return known ? users_[ring.user()] : new_user(ring);
+  }
+  User& new_user(CompletionRing& ring);
   Slot* next_read();
   std::size_t kept_from(Time now, const User& user) const;
   void wait_for_slot(Time now, User& user);

@@ -355,6 +355,25 @@ TEST(Target, WhoGivesNoDataKeepsNobodyElseFromWriting) {
   }
 }
 
+TEST(Target, HalfOfTheWindowIsForOthersWhileTheyCome) {
+  TargetWorld w;
+  std::uint64_t op = 0;
+  w.be(InitiatorId(10));
+  w.request(Kind::kWriteRequest, ++op, 64);
+  w.flush();
+  w.send_data(64);
+  w.be(InitiatorId(9));
+  for (int i = 0; i < 30; ++i) w.request(Kind::kWriteRequest, ++op, 4096);
+  w.flush();
+  EXPECT_LE(w.node.window().used(), w.node.window().limit() / 2);
+  EXPECT_EQ(w.node.target().open_pulls(), 7u);
+  w.be(InitiatorId(10));
+  w.request(Kind::kWriteRequest, ++op, 4096);
+  EXPECT_EQ(w.node.target().open_pulls(), 8u);  // at once
+  w.pass(Duration::microseconds(26));           // and nobody else since
+  EXPECT_EQ(w.node.target().open_pulls(), 15u);
+}
+
 TEST(Target, OneInitiatorDoesNotFillTheLinesOfOthers) {
   NodeConfig config;
   config.target.pulls = 1;
