@@ -48,11 +48,10 @@ void Node::on_frame(Time now, port::Frame frame) {
 
 bool Node::poll_transmit(Time now, port::FrameSink& sink) {
   targets_turn_ = !targets_turn_;
-  // Who comes first comes again, if the other no longer wants what of the window was kept for it.
+  // Who comes first comes last, too: the other may no longer want what of the window was kept for it.
   const auto target = [&] { return target_.poll_transmit(now, sink); };
   const auto initiator = [&] { return initiator_.poll_transmit(now, sink); };
-  if (targets_turn_) return target() || initiator() || (window_.was_loosened() && target());
-  return initiator() || target() || (window_.was_loosened() && initiator());
+  return targets_turn_ ? target() || initiator() || target() : initiator() || target() || initiator();
 }
 
 Time Node::next_deadline() const { return std::min(initiator_.next_deadline(), target_.next_deadline()); }

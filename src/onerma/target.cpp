@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <utility>
 
 #include "base/check.h"
 #include "memory/access.h"
@@ -117,7 +116,7 @@ void Target::on_request(Time now, MutableBytes frame, const Message& message) {
   if (const Status status = judge(job); status != Status::kOk) return complete(job, status);
   if (read) return answer(job);
   if (const Place* const first = asked_as(job)) return on_double(job, *first);
-  wait(now, job);
+  wait(job);
   start_pulls(now);
 }
 
@@ -248,8 +247,7 @@ void Target::start_pulls(Time now) {
     const std::uint32_t bytes = wire_bytes(next.length);
     const Place* const first = asked_as(next);
     if (first == nullptr) {
-      if (free_.empty() || answers_.size() >= room_for(Kind::kPull) || has_its_part(now, share, bytes))
-        return window_.want_nothing(Side::kPulls);
+      if (free_.empty() || answers_.size() >= room_for(Kind::kPull)) return window_.want_nothing(Side::kPulls);
       if (!window_.has_room(Side::kPulls, bytes)) return;
     }
     Job job = take_waiting(share);
@@ -277,23 +275,9 @@ std::uint32_t Target::next_share() const {
   return best;
 }
 
-// While others come, too. Who could have all whenever nobody else happens to wait would keep the next one waiting for its time-outs.
-bool Target::has_its_part(Time now, std::uint32_t index, std::uint32_t bytes) const {
-  const Share& share = shares_[index];
-  const std::uint32_t other = last_ == index ? before_ : last_;
-  const Time asked = last_ == index ? before_asked_ : last_asked_;
-  const bool more = share.held + bytes > window_.limit() / 2 || share.pulls >= places_.size() / 2;
-  return more && share.pulls != 0 && other != kShares && now < asked + config_.pull_timeout;
-}
-
 // REQUIRES: !is_crowded().
-void Target::wait(Time now, const Job& job) {
+void Target::wait(const Job& job) {
   const std::uint32_t index = share_of(job.initiator);
-  if (index != last_) {
-    before_ = std::exchange(last_, index);
-    before_asked_ = last_asked_;
-  }
-  last_asked_ = now;
   Share& share = shares_[index];
   const std::uint16_t place = free_waiting_.back();
   free_waiting_.pop_back();
@@ -330,9 +314,7 @@ void Target::on_double(const Job& job, const Place& first) {
 
 void Target::pull(Time now, Job& job) {
   window_.take(Side::kPulls, wire_bytes(job.length));
-  Share& share = shares_[share_of(job.initiator)];
-  share.held += wire_bytes(job.length);
-  ++share.pulls;
+  shares_[share_of(job.initiator)].held += wire_bytes(job.length);
   job.place = free_.back();
   free_.pop_back();
   job.counter = ++counter_;
@@ -368,9 +350,7 @@ void Target::close(std::uint16_t place) {
   places_[place].open = false;
   free_.push_back(place);
   const std::uint32_t bytes = wire_bytes(places_[place].job.length);
-  Share& share = shares_[share_of(places_[place].job.initiator)];
-  share.held -= bytes;
-  --share.pulls;
+  shares_[share_of(places_[place].job.initiator)].held -= bytes;
   window_.give_back(bytes);
 }
 

@@ -8,8 +8,7 @@
 //             another MAC, which nothing authenticates, the same pull goes there, too: who overtakes a request keeps nobody from its data.
 // Sheds:      a request that finds more than `nack_bytes` of answers or of unasked data before it, or half of the queue full of answers:
 //             kRefusal, before any cryptography. A quarter of the queue takes refusals and pulls besides, the last what ends writes.
-// Shares:     requests that wait to be pulled stand in kShares lines, by initiator. The line that has least of the window is next, and
-//             none has more than half of window and places within a pull's time-out of a request from another, so that who
+// Shares:     requests that wait to be pulled stand in kShares lines, by initiator. The line that has least of the window is next, so that who
 //             asks for much, or gives no data for what he has asked, keeps nobody else waiting; and nobody fills the lines alone: a line is
 //             at most as long as there is room besides, and sheds when it has more than its part of `nack_bytes`.
 // Refuses:    authentic but wrong: kCompletion, sealed (bad bounds, right missing, a key of before the Rekey). Not authentic: kRefusal.
@@ -141,7 +140,6 @@ class Target {
     std::uint32_t waiting = 0;
     std::uint64_t waiting_bytes = 0;
     std::uint64_t held = 0;  // of the window, by pulls under way
-    std::uint32_t pulls = 0;
   };
   // Data that have been asked for.
   struct Place {
@@ -172,8 +170,7 @@ class Target {
   static std::uint32_t share_of(InitiatorId initiator);
   std::uint32_t next_share() const;
   bool is_crowded(const Message& message) const;
-  void wait(Time now, const Job& job);
-  bool has_its_part(Time now, std::uint32_t share, std::uint32_t bytes) const;
+  void wait(const Job& job);
   Job take_waiting(std::uint32_t share);
   std::size_t bucket_of(const Job& job) const;
   Place* asked_as(const Job& job);
@@ -190,11 +187,6 @@ class Target {
   std::vector<Waiting> waiting_;  // to be pulled
   std::vector<std::uint16_t> free_waiting_;
   std::array<Share, kShares> shares_{};
-  // The two shares that have asked last, and when; kShares: none yet.
-  std::uint32_t last_ = kShares;
-  std::uint32_t before_ = kShares;
-  Time last_asked_;
-  Time before_asked_;
   std::uint32_t lines_ = 0;  // a bit for each share in which somebody waits
   std::uint32_t turn_ = 0;   // the share that comes first where several have as little
   std::vector<Place> places_;

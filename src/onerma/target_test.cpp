@@ -355,7 +355,7 @@ TEST(Target, WhoGivesNoDataKeepsNobodyElseFromWriting) {
   }
 }
 
-TEST(Target, HalfOfTheWindowIsForOthersWhileTheyCome) {
+TEST(Target, WhoIsAloneHasAllOfTheWindowAndWhoComesThenIsNext) {
   TargetWorld w;
   std::uint64_t op = 0;
   w.be(InitiatorId(10));
@@ -365,13 +365,52 @@ TEST(Target, HalfOfTheWindowIsForOthersWhileTheyCome) {
   w.be(InitiatorId(9));
   for (int i = 0; i < 30; ++i) w.request(Kind::kWriteRequest, ++op, 4096);
   w.flush();
-  EXPECT_LE(w.node.window().used(), w.node.window().limit() / 2);
-  EXPECT_EQ(w.node.target().open_pulls(), 7u);
+  EXPECT_EQ(w.node.target().open_pulls(), 15u);
   w.be(InitiatorId(10));
   w.request(Kind::kWriteRequest, ++op, 4096);
-  EXPECT_EQ(w.node.target().open_pulls(), 8u);  // at once
-  w.pass(Duration::microseconds(26));           // and nobody else since
-  EXPECT_EQ(w.node.target().open_pulls(), 15u);
+  w.flush();
+  ASSERT_EQ(w.sink.pulls.back().initiator, InitiatorId(9));
+  w.be(InitiatorId(9));
+  w.send_data(4096);
+  w.flush();
+  EXPECT_EQ(w.sink.pulls.back().initiator, InitiatorId(10));
+}
+
+// Whoever is asked first in that turn.
+TEST(Target, RoomThatAReadNoLongerWantsIsForAPullInTheSameTurn) {
+  for (int first = 0; first < 2; ++first) {
+    NodeConfig config;
+    config.window_bytes = 2 * static_cast<std::uint32_t>(FrameWriter::frame_size(4096));
+    TargetWorld w(config);
+    const NodeConfig other = TargetWorld::at({}, 2);
+    const GrantId grant = w.node.initiator().add_grant(
+        {.mac = other.mac, .ip = other.ip}, *w.node.regions().grant(w.region, InitiatorId(1), {Rights::kAll}));
+    std::vector<std::uint8_t> local(4096);
+    CompletionRing ring(4);
+    for (int i = 0; i < first; ++i) w.node.poll_transmit(w.now, w.sink);
+    w.request(Kind::kWriteRequest, 1, 4096);  // over after 25 us
+    w.pass(Duration::microseconds(5));
+    w.request(Kind::kWriteRequest, 2, 4096);  // after 30
+    w.pass(Duration::microseconds(15));
+    ASSERT_TRUE(w.node.initiator().issue(w.now, {.op = OpKind::kRead,
+                                                 .grant = grant,
+                                                 .address = kBase,
+                                                 .local = local,
+                                                 .completions = &ring}));  // waits for no more than 10
+    w.flush();
+    w.now = w.now + Duration::microseconds(5);
+    w.node.on_deadline(w.now);
+    w.request(Kind::kWriteRequest, 3, 4096);
+    w.flush();
+    w.request(Kind::kWriteRequest, 4, 4096);
+    w.flush();
+    ASSERT_EQ(w.sink.pulls.size(), 3u);
+    w.now = w.now + Duration::microseconds(5);
+    w.node.on_deadline(w.now);
+    ASSERT_FALSE(ring.empty());
+    EXPECT_TRUE(w.node.poll_transmit(w.now, w.sink));
+    EXPECT_EQ(w.sink.pulls.size(), 4u);
+  }
 }
 
 TEST(Target, OneInitiatorDoesNotFillTheLinesOfOthers) {

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 #include "base/check.h"
 #include "onerma/message.h"
@@ -28,15 +27,13 @@ class SolicitationWindow {
   // False: not now, and the side waits from now on for as many, until it takes some or says that it wants nothing.
   bool has_room(Side side, std::uint32_t bytes) {
     const bool yes = bytes + kept_for_other(side) <= limit_ - used_;
-    set_waiting(side, yes ? 0 : bytes);
+    waiting_[index(side)] = yes ? 0 : bytes;
     return yes;
   }
   void want_nothing(Side side) {
-    set_waiting(side, 0);
+    waiting_[index(side)] = 0;
     ahead_ = 0;
   }
-  // Whether less is kept for one of them than when this was asked last: the other may find room now.
-  bool was_loosened() { return std::exchange(loosened_, false); }
   // REQUIRES: has_room(side, bytes), which has not changed since.
   void take(Side side, std::uint32_t bytes) {
     SLUICE_CHECK(bytes <= limit_ - used_);
@@ -59,10 +56,6 @@ class SolicitationWindow {
   static constexpr std::int64_t kMostAhead = FrameWriter::frame_size(kMaxOp);
 
   static constexpr std::size_t index(Side side) { return static_cast<std::size_t>(side); }
-  void set_waiting(Side side, std::uint32_t bytes) {
-    loosened_ = loosened_ || bytes < waiting_[index(side)];
-    waiting_[index(side)] = bytes;
-  }
   std::uint32_t kept_for_other(Side side) const {
     const bool ahead = side == Side::kReads ? ahead_ > 0 : ahead_ < 0;
     return ahead ? waiting_[1 - index(side)] : 0;
@@ -71,7 +64,6 @@ class SolicitationWindow {
   std::uint32_t limit_;
   std::uint32_t used_ = 0;
   std::uint32_t most_ = 0;
-  bool loosened_ = false;
   std::uint32_t waiting_[2] = {0, 0};  // what each side has been refused last
   std::int64_t ahead_ = 0;  // bytes that reads have taken while pulls waited, less those of pulls while reads did
 };
