@@ -85,7 +85,8 @@ struct Settings {
              "through a switch process")
         .text("port", port, "the port to a target that runs already; with --grants", "a port, e.g. shm:/path")
         .text("grants", grants, "the file that the target wrote", "a file's path")
-        .list("transports", transports, "what to measure (repeat the flag): with --port sealed, else all, if not said",
+        .list("transports", transports,
+              "what to measure (repeat the flag); if not said: sealed with --port or --rekey-every, else all",
               "sealed, plain or rc")
         .list("ops", ops, "operations to measure (repeat the flag)", "read or write")
         .list("sizes", sizes, "bytes of an operation (repeat the flag)", "a size up to 1MiB")
@@ -146,14 +147,16 @@ Result<void> OnermaBench::check() {
   if (settings_.port.empty() != settings_.grants.empty())
     return fail("--port and --grants belong together: the port to a target, and the file that it wrote");
   if (settings_.transports.empty()) {
-    settings_.transports =
-        settings_.port.empty() ? std::vector<std::string>{"sealed", "plain", "rc"} : std::vector<std::string>{"sealed"};
+    const bool all = settings_.port.empty() && settings_.rekey_every == Duration{};
+    settings_.transports = all ? std::vector<std::string>{"sealed", "plain", "rc"} : std::vector<std::string>{"sealed"};
   }
   for (const std::string& transport : settings_.transports) {
     if (transport != "sealed" && transport != "plain" && transport != "rc")
       return fail(fmt::format("--transports = \"{}\": must be sealed, plain or rc", transport));
     if (transport == "rc" && !settings_.port.empty())
       return fail("--transports rc: not with --port, a 1RMA target speaks no RC");
+    if (transport == "plain" && settings_.rekey_every != Duration{})
+      return fail("--transports plain: not with --rekey-every, a key that is sent in clear is none");
   }
   for (const std::string& op : settings_.ops) {
     if (op != "read" && op != "write") return fail(fmt::format("--ops = \"{}\": must be read or write", op));

@@ -102,6 +102,18 @@ class Onerma(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn("--allow-rekey", done.stderr)
 
+    def test_keys_are_changed_sealed_alone(self):
+        done = bench("--ops", "read", "--sizes", "64", "--depths", "16", "--rekey-every", "10ms")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        points = json.loads(done.stdout)
+        self.assertEqual([point["transport"] for point in points], ["sealed"])
+        self.assertGreaterEqual(points[0]["rekeys"], 1)
+        for transports in (["plain"], ["sealed", "plain"]):
+            named = [word for transport in transports for word in ("--transports", transport)]
+            done = bench(*named, "--rekey-every", "10ms")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("a key that is sent in clear is none", done.stderr)
+
     def test_a_target_that_cannot_listen_leaves_grants_alone(self):
         with Target() as target:
             folder = target.folder.name
