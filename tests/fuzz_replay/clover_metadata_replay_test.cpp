@@ -4,8 +4,11 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string>
 #include <vector>
 
+#include "base/check.h"
+#include "base/effort_test.h"
 #include "base/rng.h"
 #include "fuzz/clover_properties.h"
 
@@ -20,6 +23,7 @@ TEST(CloverMetadataReplay, HoldsForEveryKeptScript) {
     const std::vector<std::uint8_t> bytes(text.begin(), text.end());
     SCOPED_TRACE(entry.path().string());
     check_metadata_server(bytes);
+    check_chains(bytes);
     ++inputs;
   }
   EXPECT_GT(inputs, 100u);
@@ -27,10 +31,12 @@ TEST(CloverMetadataReplay, HoldsForEveryKeptScript) {
 
 TEST(CloverMetadataReplay, HoldsForRandomScripts) {
   Rng rng(1);
-  for (int round = 0; round < 2'000; ++round) {
-    std::vector<std::uint8_t> script(rng.below(400));
+  for (std::uint64_t round = 0; round < rounds(2'000); ++round) {
+    set_check_context("round " + std::to_string(round));
+    std::vector<std::uint8_t> script(rng.below(800));
     for (auto& byte : script) byte = static_cast<std::uint8_t>(rng.below(256));
     check_metadata_server(script);
+    check_chains(script);
   }
 }
 
