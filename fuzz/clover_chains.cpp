@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "clover/kept_journal.h"
 #include "clover/metadata.h"
 #include "fuzz/clover_properties.h"
 #include "fuzz/script.h"
@@ -31,12 +32,6 @@ ServerConfig one_replica_each() {
           .max_flight = kFlight,
           .grant_slots = 8};
 }
-
-class KeptJournal : public Journal {
- public:
-  void append(ByteView record) override { records.emplace_back(record.begin(), record.end()); }
-  std::vector<std::vector<std::uint8_t>> records;
-};
 
 class Chains {
  public:

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "clover/kept_journal.h"
 #include "clover/metadata.h"
 
 namespace sluice::fuzz {
@@ -35,12 +36,6 @@ ServerConfig small_store() {
   for (std::uint32_t i = 0; i < kNodes; ++i) config.homes.push_back({regions[i], i + 1});
   return config;
 }
-
-class KeptJournal : public Journal {
- public:
-  void append(ByteView record) override { records.emplace_back(record.begin(), record.end()); }
-  std::vector<std::vector<std::uint8_t>> records;
-};
 
 class Script {
  public:

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/effort_test.h"
+#include "clover/kept_journal.h"
 #include "clover/test_world.h"
 
 namespace sluice::clover {
@@ -604,12 +605,6 @@ TEST(CloverFaults, AnswersUnavailableWhenTheMetadataServerIsGoneAndWorksOnWhenIt
   EXPECT_EQ(read(w, *a.client, 1), value_of(1, 40));
   EXPECT_EQ(w.wait_for(a->put(1, value_of(2, 40))), Outcome::kOk);
 }
-
-class KeptJournal : public Journal {
- public:
-  void append(ByteView record) override { records.emplace_back(record.begin(), record.end()); }
-  std::vector<std::vector<std::uint8_t>> records;
-};
 
 TEST(CloverFaults, LosesNothingWhenTheMetadataServerStartsAgainFromItsJournal) {
   World w(seeded(2));

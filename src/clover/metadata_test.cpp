@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "clover/kept_journal.h"
 
 namespace sluice::clover {
 namespace {
@@ -475,12 +476,6 @@ TEST_F(Metadata, ChangesTheViewOnlyWhenAllLeasesOnTheOldOneHaveEnded) {
   a->call(Request::kRefresh, {}, 0);
   EXPECT_EQ(a->send(ByteView(request).first(other.length())).result, Answer::kRefused);
 }
-
-class KeptJournal : public Journal {
- public:
-  void append(ByteView record) override { records.emplace_back(record.begin(), record.end()); }
-  std::vector<std::vector<std::uint8_t>> records;
-};
 
 // The other life of node 1's memory.
 Home blank_home() { return {{{remote::NodeId(1), remote::RegionKey(77), 0x90000}, 64 * 64}, 12}; }

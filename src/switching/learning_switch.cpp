@@ -84,14 +84,15 @@ void LearningSwitch::process(Time now, PortNumber port, std::span<port::Frame> b
     for (const port::Frame& frame : burst) tap_->sees(port, Direction::kIn, frame.bytes());
   }
   if (stage_ == nullptr) {
-    for (const port::Frame& frame : burst) forward(now, frame, *in);
+    for (const port::Frame& frame : burst) {
+      if (!is_refused(frame, *in)) forward(now, frame, *in);
+    }
     return;
   }
   if (!outbox_) outbox_ = std::make_unique<FrameBuffer>();
   std::array<Packet, kBurst> room;
   std::size_t count = 0;
   for (const port::Frame& frame : burst) {
-    // What comes back from a stage is not looked at again.
     if (!is_refused(frame, *in)) room[count++] = {frame, port, Packet::Action::kForward};
   }
   if (count == 0) return;
@@ -168,7 +169,6 @@ void LearningSwitch::learn_source(Time now, port::Frame frame, PortNumber in) {
 }
 
 void LearningSwitch::forward(Time now, port::Frame frame, PortState& in) {
-  if (is_refused(frame, in)) return;
   if (probe_ != nullptr) probe_->leaves(now, frame.bytes());
   MacAddress destination;
   MacAddress source;

@@ -96,6 +96,7 @@ class LearningSwitch final : public Ways {
 
   // Counts what no port may send.
   bool is_refused(port::Frame frame, Ingress& in) const;
+  // REQUIRES: not refused when it came in.
   void forward(Time now, port::Frame frame, PortState& in);
   void route(Time now, port::Frame frame, PortState& in);
   // Rewrites a packet that is for our router. False: it goes nowhere.

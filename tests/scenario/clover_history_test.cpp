@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/effort_test.h"
+#include "clover/kept_journal.h"
 #include "clover/test_world.h"
 #include "rack/clients/clover_store.h"
 #include "workload/linearizability.h"
@@ -61,12 +62,6 @@ class LaterServer : public remote::MessageService {
  private:
   clover::MetadataServer& server_;
   Time born_;
-};
-
-class KeptJournal : public clover::Journal {
- public:
-  void append(ByteView record) override { records.emplace_back(record.begin(), record.end()); }
-  std::vector<std::vector<std::uint8_t>> records;
 };
 
 WorldConfig world_config(const Scenario& s) {
@@ -435,7 +430,7 @@ class CloverUnderFault {
   }
 
   static constexpr std::uint32_t kNobody = ~0u;
-  KeptJournal journal_;
+  clover::KeptJournal journal_;
   std::vector<clover::Home> homes_;
   std::uint64_t life_ = 0;
   std::uint64_t restored_before_ = 0;

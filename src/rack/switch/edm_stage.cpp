@@ -191,18 +191,23 @@ bool EdmStage::is_silent(Time now, const Line& line) const {
   return line.unanswered >= kReadsAsked && line.unanswered_since + settings_.hold <= now;
 }
 
-// Of the READ that is under way.
-void EdmStage::ask_chunk(Time now, std::uint32_t line) {
-  Granted& g = lines_[line].granted;
-  const std::uint64_t bytes = std::min(g.left, settings_.chunk / 8 * 8);
+// Of an answer: so many bytes now, and so many later.
+bool EdmStage::notify(Time now, std::uint32_t line, std::uint64_t bytes, std::uint64_t later) {
   const edm::Demand demand{
       .source = to(line),
       .destination = from(line),
       .id = edm::MessageId(0),
       .kind = edm::DemandKind::kResponse,
       .bytes = static_cast<std::uint32_t>(bytes),
-      .later = static_cast<std::uint32_t>(std::min<std::uint64_t>(g.left - bytes, edm::kMaxMessageBytes - bytes))};
-  g.asked = scheduler_.notify(now, demand) == edm::NotifyVerdict::kAccepted;
+      .later = static_cast<std::uint32_t>(std::min<std::uint64_t>(later, edm::kMaxMessageBytes - bytes))};
+  return scheduler_.notify(now, demand) == edm::NotifyVerdict::kAccepted;
+}
+
+// Of the READ that is under way.
+void EdmStage::ask_chunk(Time now, std::uint32_t line) {
+  Granted& g = lines_[line].granted;
+  const std::uint64_t bytes = std::min(g.left, settings_.chunk / 8 * 8);
+  g.asked = notify(now, line, bytes, g.left - bytes);
 }
 
 // Nothing more is asked for of it; those behind it are.
@@ -308,14 +313,7 @@ void EdmStage::ask_reads(Time now, std::uint32_t line) {
     last = is_long(next);
     const std::uint64_t all = answer_on_wire(slots_[next].answer);
     const std::uint64_t bytes = last ? settings_.chunk / 8 * 8 : all;
-    const edm::Demand demand{
-        .source = to(line),
-        .destination = from(line),
-        .id = edm::MessageId(0),
-        .kind = edm::DemandKind::kResponse,
-        .bytes = static_cast<std::uint32_t>(bytes),
-        .later = static_cast<std::uint32_t>(std::min<std::uint64_t>(all - bytes, edm::kMaxMessageBytes - bytes))};
-    if (scheduler_.notify(now, demand) != edm::NotifyVerdict::kAccepted) return;
+    if (!notify(now, line, bytes, all - bytes)) return;
     l.asked_last = next;
     ++l.reads_asked;
   }

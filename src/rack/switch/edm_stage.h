@@ -133,6 +133,7 @@ class EdmStage final : public switching::Stage {
   bool is_silent(Time now, const Line& line) const;
   static bool is_asked_anew(const Granted& granted, const wire::ParsedFrame& request);
   bool is_long(std::uint32_t slot) const { return slots_[slot].answer > settings_.chunk; }
+  bool notify(Time now, std::uint32_t line, std::uint64_t bytes, std::uint64_t later);
   void ask_chunk(Time now, std::uint32_t line);
   void end_read(Time now, std::uint32_t line);
   void granted_read(Time now, std::uint32_t line, const edm::Grant& grant);
