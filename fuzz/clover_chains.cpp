@@ -296,15 +296,18 @@ class Chains {
     SLUICE_CHECK(!header || header->result == Answer::kOk);
   }
   void look_into(Client& client, NodePointer orphan) {
+    Key key = orphan.address() / 64 % kKeys;  // of a life before, where it never was written
     for (std::size_t i = chains_.size(); i-- > 0;) {
       const auto& nodes = chains_[i].nodes;
       const auto at = std::ranges::find_if(nodes, [&](NodePointer n) { return n.as(NodeKind::kValue) == orphan; });
       if (at == nodes.end()) continue;
+      key = chains_[i].key;
       const auto head = named(client, chains_[i].key);
       if (!head || head->first != i || head->second > static_cast<std::size_t>(at - nodes.begin())) break;
       return tell(client, {chains_[i].key, *at, 0});
     }
     begin(Request::kChecked, client, 1);
+    out_.put(key);
     out_.put(orphan.word);
     const auto header = send(client);
     SLUICE_CHECK(!header || header->result == Answer::kOk);

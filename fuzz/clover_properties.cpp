@@ -69,7 +69,7 @@ class Script {
       case 7: about_a_slot(Request::kSealed, 1); break;
       case 8: list_of_slots(Request::kRelease); break;
       case 9: list_of_slots(Request::kOrphan); break;
-      case 10: list_of_slots(Request::kChecked); break;
+      case 10: about_a_slot(Request::kChecked, 1); break;
       case 11: simple(Request::kWork, byte()); break;
       case 12: about_a_number(Request::kSuspect, std::uint32_t{byte()} % 4); break;
       case 13: raw(); break;

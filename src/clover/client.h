@@ -272,11 +272,16 @@ class Client {
   // Orphans to look into, keys to settle and to seal, as the server hands them out: unless there are none, or it is done already.
   void begin_work();
   remote::Task<void> do_work();
+  // An orphan that no walk along the chain of the key which it holds has met.
+  struct Checked {
+    Key key = 0;
+    NodePointer slot;
+  };
   // False: it is of another membership, of the store before perhaps.
-  remote::Task<bool> do_piece(Work piece, Membership member, Time submitted, std::vector<NodePointer>& checked);
+  remote::Task<bool> do_piece(Work piece, Membership member, Time submitted, std::vector<Checked>& checked);
   remote::Task<void> settle(Key key, Cursor head, WorkKind kind);
-  // True: no walk along the chain of the key that it holds meets it.
-  remote::Task<bool> check_orphan(NodePointer slot);
+  // None: it was met, or that is not known.
+  remote::Task<std::optional<Checked>> check_orphan(NodePointer slot);
   enum class Met : std::uint8_t { kNo, kYes, kCannotTell };
   remote::Task<Met> meets(Key key, NodePointer slot);
   // No mirror of the tail names the orphan as the next version any more. False: that is not known.

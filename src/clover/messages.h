@@ -15,14 +15,14 @@
 //   kRelease    slots, u64 each                   -   (not linked, never will be)
 //   kOrphan     slots, u64 each                   -   (perhaps linked, by a CAS whose outcome is not known)
 //   kWork       -                                 {u64 kind, u64 key, u64 node} each, see WorkKind; the request's count: at most
-//   kChecked    slots, u64 each                   -   (orphans that no walk along the chain of their key has met)
+//   kChecked    {u64 key, u64 slot}               -   (orphans that no walk along the chain of the key they hold has met; in journals of old slots alone)
 //   kSuspect    u32 node id                       -
 //   kLeave      -                                 -   (count 1: nothing that the client did is under way)
 //   kSettled    u32 view                          -   (what the client did under views before that has been reported)
 //   kLetGo      u32 view                          -   (nothing that the client did under that view, or one before, is under way, and it does no more)
 //   volume      u64 length | u64 base of pointers | u32 replicas | u32 live mask + primary << 8 + dead mask << 16 | {u32 node, u32 region key, u64 base} a replica
 //
-// clock:      how many links the server has been told of. A client that begins a CAS or a READ after it has seen clock c
+// clock:      how many versions, and orphans that were not met, the server has been told of. A client that begins a CAS or a READ after it has seen clock c
 //             stamps what it reports about it with c: all that the server had been told of by then is older.
 // lease_us:   the client may act on the answer's view for so long after it sent the request.
 // flags:      1: there is work (kWork). 2: the view ends as soon as all clients have let go of it (kLetGo). 4: few slots are free: whoever has more

@@ -127,8 +127,8 @@ Answer MetadataServer::serve(Time now, const RequestHeader& header, MessageReade
     case Request::kSealed: return take_sealed(now, header, in);
     case Request::kAllocate: return allocate(now, header, in, out, count);
     case Request::kRelease:
-    case Request::kOrphan:
-    case Request::kChecked: return give_back(now, header, in);
+    case Request::kOrphan: return give_back(now, header, in);
+    case Request::kChecked: return take_checked(now, header, in);
     case Request::kWork: return hand_out_work(now, header, out, count);
     case Request::kSuspect: return suspect(now, header, in);
     case Request::kLeave: expire(header.client, now, header.count == 1); return Answer::kOk;
@@ -251,7 +251,7 @@ Answer MetadataServer::allocate(Time now, const RequestHeader& header, MessageRe
   return Answer::kOk;
 }
 
-// kRelease, kOrphan, kChecked: lists of slots.
+// kRelease, kOrphan: lists of slots.
 Answer MetadataServer::give_back(Time now, const RequestHeader& header, MessageReader& in) {
   if (in.left() != std::size_t{header.count} * 8) return Answer::kMalformed;
   bool all_good = true;
@@ -260,8 +260,6 @@ Answer MetadataServer::give_back(Time now, const RequestHeader& header, MessageR
     auto* const slot = slots_.find(pointer);
     if (slot == nullptr) {
       all_good = false;
-    } else if (header.type == Request::kChecked) {
-      if (slot->state == SlotState::kOrphan) slots_.retire(pointer, reusable(now));
     } else if (slot->state != SlotState::kOwned || slot->owner != header.client) {
       all_good = false;  // linked meanwhile, as others have reported
     } else if (header.type == Request::kRelease) {
@@ -269,6 +267,28 @@ Answer MetadataServer::give_back(Time now, const RequestHeader& header, MessageR
     } else {
       make_orphan(now, *slot, pointer);
     }
+  }
+  return all_good ? Answer::kOk : Answer::kRefused;
+}
+
+Answer MetadataServer::take_checked(Time now, const RequestHeader& header, MessageReader& in) {
+  const bool is_of_old = replaying_ && in.left() == std::size_t{header.count} * 8;
+  if (!is_of_old && in.left() != std::size_t{header.count} * 16) return Answer::kMalformed;
+  bool all_good = true;
+  for (std::size_t i = 0; i < header.count; ++i) {
+    const auto entry = is_of_old ? directory_.end() : directory_.find(in.take64());
+    const NodePointer orphan = NodePointer{in.take64()}.as(NodeKind::kValue);
+    auto* const slot = slots_.find(orphan);
+    if (slot == nullptr) all_good = false;
+    if (slot == nullptr || slot->state != SlotState::kOrphan) continue;
+    if (entry == directory_.end()) {
+      slots_.retire(orphan, reusable(now));
+      continue;
+    }
+    // It comes before the head of now, if it is linked. The head may still be one before it, until whoever is the head had heard of this.
+    slots_.set_aside(*slot);
+    entry->second.others.push_back({.node = orphan, .told = ++clock_});
+    settle_later(now, entry->first, entry->second);
   }
   return all_good ? Answer::kOk : Answer::kRefused;
 }
@@ -359,13 +379,16 @@ void MetadataServer::take_link(Time now, const Link& link) {
   supersede(now, entry, known);
   if (!entry.head.node || known.stamp >= entry.head.stamp) std::swap(entry.head, known);
   if (known.node) entry.others.push_back(known);
-  if (!entry.others.empty() && !entry.settling) {
-    entry.settling = true;
-    settles_.push_back({now + config_.cursor_lifetime, link.key, {}});
-  }
+  if (!entry.others.empty()) settle_later(now, link.key, entry);
   if (entry.head.node == link.node && link.node.kind() == NodeKind::kTombstone) {
     seals_.push_back({now + config_.cursor_lifetime, link.key, link.node});
   }
+}
+
+void MetadataServer::settle_later(Time now, Key key, Entry& entry) {
+  if (entry.settling) return;
+  entry.settling = true;
+  settles_.push_back({now + config_.cursor_lifetime, key, {}});
 }
 
 bool MetadataServer::names(const Entry& entry, NodePointer node) {
@@ -421,8 +444,11 @@ std::uint64_t MetadataServer::touched_slots() const {
 }
 
 std::size_t MetadataServer::live_versions() const {
-  return std::transform_reduce(directory_.begin(), directory_.end(), std::size_t{0}, std::plus<>(),
-                               [](const auto& named) { return 1 + named.second.others.size(); });
+  const auto is_live = [this](const Known& known) { return slots_.find(known.node)->state == SlotState::kLive; };
+  return std::transform_reduce(
+      directory_.begin(), directory_.end(), std::size_t{0}, std::plus<>(), [&is_live](const auto& named) {
+        return 1 + static_cast<std::size_t>(std::ranges::count_if(named.second.others, is_live));
+      });
 }
 
 // ----------------------------------------------------------------------------------------------- time, clients and views

@@ -166,7 +166,7 @@ class MetadataServer : public remote::MessageService {
   std::string summary() const;
 
  private:
-  // A version known to be linked.
+  // A version known to be linked; or, set aside, an orphan that no walk has met: it is not linked, or comes before the head of then.
   struct Known {
     NodePointer node;
     std::uint64_t told = 0;   // the clock when it became known
@@ -256,6 +256,7 @@ class MetadataServer : public remote::MessageService {
   Answer report(Time now, const RequestHeader& header, MessageReader& in);
   Answer allocate(Time now, const RequestHeader& header, MessageReader& in, MessageWriter& out, std::uint16_t& count);
   Answer give_back(Time now, const RequestHeader& header, MessageReader& in);
+  Answer take_checked(Time now, const RequestHeader& header, MessageReader& in);
   Answer hand_out_work(Time now, const RequestHeader& header, MessageWriter& out, std::uint16_t& count);
   Answer suspect(Time now, const RequestHeader& header, MessageReader& in);
   Answer settle(const RequestHeader& header, MessageReader& in);
@@ -264,6 +265,7 @@ class MetadataServer : public remote::MessageService {
   Answer take_sealed(Time now, const RequestHeader& header, MessageReader& in);
   void take_link(Time now, const Link& link);
   // Whether it is one of the entry's live versions.
+  void settle_later(Time now, Key key, Entry& entry);
   static bool names(const Entry& entry, NodePointer node);
   // Takes what is known of a live version out of its entry; nothing when it is not there.
   static std::optional<Known> take_known(Entry& entry, NodePointer node);

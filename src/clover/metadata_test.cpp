@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "clover/kept_journal.h"
+#include "clover/records.h"
 
 namespace sluice::clover {
 namespace {
@@ -281,10 +282,70 @@ TEST_F(Metadata, TurnsTheSlotsOfALostClientIntoOrphansAndFreesThoseThatNoWalkMee
   EXPECT_EQ(a->call(Request::kRefresh, {}, 0).result, Answer::kExpired);
   now = now + kFlight;
   ASSERT_EQ(b->call(Request::kWork, {}, 10).count, 2u);
-  EXPECT_EQ(b->call(Request::kChecked, {mine[1], mine[2]}, 2).result, Answer::kOk);
+  // What it held before is of a key that is not there, or of none.
+  EXPECT_EQ(b->call(Request::kChecked, {8, mine[1], 8, mine[2]}, 2).result, Answer::kOk);
   EXPECT_EQ(in_state(SlotState::kOrphan), 0u);
   EXPECT_EQ(in_state(SlotState::kRetired), 2u);
   EXPECT_EQ(in_state(SlotState::kLive), 1u);
+  now = now + kLifetime + kFlight;
+  b->call(Request::kRefresh, {}, 0);
+  EXPECT_EQ(in_state(SlotState::kRetired), 0u);
+}
+
+// B, C, the orphan D, E: no walk from E meets D, but B may be the head yet, and what it leads to is read.
+TEST_F(Metadata, UsesAnOrphanOfAKeyAnewOnlyAfterAVersionWhoseClientHadHeardOfIt) {
+  begin(make_config());
+  const auto chain = a->grant(5);
+  const auto before = a->call(Request::kCreate, {9, chain[0]}).clock;
+  const auto after = b->call(Request::kReport, {5, chain[4], 0}).clock;  // of a key that is not there
+  a->call(Request::kOrphan, {chain[2]});
+  b->call(Request::kReport, {9, chain[3], before});
+  ASSERT_EQ(b->head(9), chain[3]);
+  b->call(Request::kChecked, {9, chain[2]});
+  EXPECT_EQ(server->live_versions(), 1u);
+  a->call(Request::kReport, {9, chain[1], after});
+  ASSERT_EQ(b->head(9), chain[1]);
+  const auto spent = [&] { return server->slots().find(NodePointer{chain[2]}) == nullptr; };
+  const auto wait = [&](int halves) {
+    for (int i = 0; i < halves; ++i) {
+      now = now + kLifetime / 2;
+      b->call(Request::kRefresh, {}, 0);
+    }
+  };
+  wait(16);
+  EXPECT_FALSE(spent());
+  // It is settled like a version whose order is not known.
+  ASSERT_EQ(b->call(Request::kWork, {}, 10).count, 1u);
+  EXPECT_EQ(b->numbers.at(0), static_cast<std::uint64_t>(WorkKind::kSettle));
+  const auto now_known = b->call(Request::kRefresh, {}, 0).clock;
+  b->call(Request::kReport, {9, chain[3], now_known});
+  ASSERT_EQ(b->head(9), chain[3]);
+  EXPECT_FALSE(spent());
+  wait(4);
+  EXPECT_TRUE(spent());
+  EXPECT_EQ(server->slots().count(SlotState::kLive), 1u);
+}
+
+TEST_F(Metadata, RepeatsWhatAJournalOfOldSaysOfOrphans) {
+  begin(make_config());
+  const auto mine = a->grant(2);
+  a->call(Request::kCreate, {9, mine[0]});
+  a->call(Request::kOrphan, {mine[1]});
+  std::array<std::uint8_t, kRequestHeader + 8> request{};
+  MessageWriter out(request);
+  put_header(out, {Request::kChecked, 1, a->id, 7, a->store});
+  out.put(mine[1]);
+  EXPECT_EQ(a->send(request).result, Answer::kMalformed) << "from a client";
+  std::vector<std::uint8_t> record(9);
+  record[0] = static_cast<std::uint8_t>(RecordKind::kRequest);
+  store_le(record.data() + 1, static_cast<std::uint64_t>(now.since_start().picoseconds()));
+  record.insert(record.end(), request.begin(), request.end());
+  ASSERT_TRUE(server->replay(record));
+  server->restart(now);
+  EXPECT_EQ(in_state(SlotState::kOrphan), 0u);
+  now = now + kLifetime * 2 + kFlight;
+  a->call(Request::kRefresh, {}, 0);
+  EXPECT_EQ(in_state(SlotState::kRetired), 0u);
 }
 
 TEST_F(Metadata, HandsOutSomeOfEachKindOfWorkHoweverMuchThereIsOfAnother) {
@@ -912,7 +973,7 @@ TEST_F(Metadata, AnswersEveryRequestThatIsTooShortOrTooLongAsMalformedAndChanges
                                   {Request::kRelease, 1, {mine[6]}},
                                   {Request::kOrphan, 1, {mine[7]}},
                                   {Request::kWork, 2},
-                                  {Request::kChecked, 1, {mine[1]}},
+                                  {Request::kChecked, 1, {1, mine[1]}},
                                   {Request::kSuspect, 1, {1}, 4},
                                   {Request::kSettled, 1, {1}, 4},
                                   {Request::kLetGo, 1, {1}, 4},

@@ -433,25 +433,31 @@ Task<void> Client::do_work() {
       piece.node.word = request.answer.take64();
       if (request.answer.ok()) pieces.push_back(piece);
     }
-    std::vector<NodePointer> checked;
+    std::vector<Checked> checked;
     remote::AtOnce all(scheduler_, pieces.size(), kWorkers,
                        [&](std::size_t i) { return do_piece(pieces[i], member, request.submitted, checked); });
     co_await all;
-    const bool told = co_await send_slots(Request::kChecked, member, std::move(checked));
+    if (checked.empty()) continue;
+    Call answer(Request::kChecked, checked.size(), member);
+    for (const auto& [key, slot] : checked) {
+      answer.body.put(key);
+      answer.body.put(slot.word);
+    }
+    const bool told = co_await call(answer, now() + config_.timeout);
     static_cast<void>(told);  // what is not comes up again
   }
   working_ = false;
 }
 
-Task<bool> Client::do_piece(Work piece, Membership member, Time submitted, std::vector<NodePointer>& checked) {
+Task<bool> Client::do_piece(Work piece, Membership member, Time submitted, std::vector<Checked>& checked) {
   if (member != membership()) co_return false;
   ++counters_.work;
   if (piece.kind != WorkKind::kOrphan) {
     co_await settle(piece.key, {piece.node, submitted}, piece.kind);
     co_return true;
   }
-  const bool unlinked = co_await check_orphan(piece.node);
-  if (unlinked) checked.push_back(piece.node);
+  const auto passed = co_await check_orphan(piece.node);
+  if (passed) checked.push_back(*passed);
   co_return true;
 }
 
@@ -481,8 +487,8 @@ Task<void> Client::settle(Key key, Cursor head, WorkKind kind) {
   report({key, last, tail.stamp});
 }
 
-Task<bool> Client::check_orphan(NodePointer slot) {
-  if (!is_there(slot) || !leased()) co_return false;
+Task<std::optional<Client::Checked>> Client::check_orphan(NodePointer slot) {
+  if (!is_there(slot) || !leased()) co_return std::nullopt;
   Buffer node(buffers_, layout_.node_bytes());
   ++counters_.reads;
   ++counters_.round_trips;
@@ -491,10 +497,12 @@ Task<bool> Client::check_orphan(NodePointer slot) {
   depart();
   const Status status = co_await memory_.read(where, node.bytes());
   arrive(where.node, status);
-  if (status != Status::kOk || view != view_name()) co_return false;
+  if (status != Status::kOk || view != view_name()) co_return std::nullopt;
   const NodeView seen = parse_node(layout_, node.bytes());
   const bool erases = seen.next == free_word(seen.key, NodeKind::kTombstone);
-  co_return co_await meets(seen.key, slot.as(erases ? NodeKind::kTombstone : NodeKind::kValue)) == Met::kNo;
+  const Met met = co_await meets(seen.key, slot.as(erases ? NodeKind::kTombstone : NodeKind::kValue));
+  if (met != Met::kNo) co_return std::nullopt;
+  co_return Checked{seen.key, slot};
 }
 
 // Walks the whole chain of `key`; reports `slot` when it is met. By next words alone: READs of nodes a box may lead past what is to be found, and would as

@@ -73,14 +73,14 @@ SlotTable::Room SlotTable::room(std::span<const Volume> volumes) const {
   return room;
 }
 
-Slot* SlotTable::find(NodePointer pointer) {
+const Slot* SlotTable::find(NodePointer pointer) const {
   if (is_end(pointer.word) || pointer.volume() >= spaces_.size()) return nullptr;
-  auto& space = spaces_[pointer.volume()];
+  const auto& space = spaces_[pointer.volume()];
   if (pointer.address() < space.base) return nullptr;
   const std::uint64_t offset = pointer.address() - space.base;
   const std::uint64_t index = offset / slot_bytes_;
   if (offset % slot_bytes_ != 0 || index >= space.table.size()) return nullptr;
-  auto& slot = space.table[index];
+  const auto& slot = space.table[index];
   return slot.generation == pointer.generation() && slot.state != SlotState::kFree ? &slot : nullptr;
 }
 

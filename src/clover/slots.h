@@ -1,7 +1,7 @@
 // The metadata server's account of every slot: who has it, whether it is in a chain, when it may be used again.
 //
 // Life of a slot:  free -> owned (granted to a client) -> live (the newest version known) -> retired (superseded) -> free
-//                  owned -> orphan (client lost, or outcome of its CAS unknown) -> live, or retired when found unlinked
+//                  owned -> orphan (client lost, or outcome of its CAS unknown) -> live, or retired when no walk has met it
 // Invariant:  a retired slot is free again not before its time, in the order of retirement; each grant has a generation of its own, so
 //             a pointer from an earlier life is known to be stale.
 // Limits:     12 bytes a slot that was ever granted.
@@ -11,6 +11,7 @@
 #include <deque>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/time.h"
@@ -37,10 +38,13 @@ class SlotTable {
   std::size_t allocate(std::uint32_t client, std::span<const Volume> volumes, std::uint64_t first,
                        std::span<NodePointer> out);
   // The slot, if `pointer` is one of its present life.
-  Slot* find(NodePointer pointer);
+  const Slot* find(NodePointer pointer) const;
+  Slot* find(NodePointer pointer) { return const_cast<Slot*>(std::as_const(*this).find(pointer)); }
 
   void make_live(Slot& slot) { set(slot, SlotState::kLive); }
   void make_orphan(Slot& slot) { set(slot, SlotState::kOrphan); }
+  // Retired, but its time does not begin to run before retire().
+  void set_aside(Slot& slot) { set(slot, SlotState::kRetired); }
   // REQUIRES: `ready` is not earlier than that of any slot retired before.
   void retire(NodePointer pointer, Time ready);
   // Free at once: it was never linked.

@@ -342,7 +342,7 @@ TEST_F(Slow, NoMirrorNamesAnOrphanAnyMoreThatHasBeenFoundUnlinked) {
   leave_a_losers_word();
   run_until_the_dead_are_missed();
   world->run_until([&] { return world->server->slots().count(SlotState::kOrphan) == 0; });
-  run_for_lifetimes(2);
+  run_for_lifetimes(4);
   ASSERT_EQ(world->server->slots().count(SlotState::kRetired), 0u);
   leave_out(replica(1));
   EXPECT_EQ(volume().primary(), 2u);
