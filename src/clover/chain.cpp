@@ -108,35 +108,58 @@ Task<Status> Client::read_with_shortcut(Key key, RemoteAddress where, MutableByt
   co_return both[0].status;
 }
 
+// Where the server says. kOk: `walk` goes on, in the view of now, unless that or the lease is over already.
+Task<Outcome> Client::begin_anew(Walk& walk, Key key, Time deadline) {
+  walk.previous = {};
+  walk.asked = true;
+  const Outcome found = co_await look_up(key, walk.at, deadline);
+  if (found != Outcome::kOk) co_return found;
+  if (now() >= deadline) co_return Outcome::kUnavailable;
+  if (walk.view.store == view_.store) walk.view = view_name();
+  co_return Outcome::kOk;
+}
+
+// Another version follows, by `next`. False: it is lost, and the server has been asked for something newer.
+bool Client::go_on(Walk& walk, std::uint64_t next, NodePointer shortcut) {
+  ++counters_.walks;
+  // As published: also where it names the very node, which is then read once more.
+  if (shortcut && shortcut.volume() < view_.volumes.size()) {
+    walk.previous = {};
+    walk.at.node = shortcut;
+    return true;
+  }
+  if (!is_there(NodePointer{next})) {
+    lose_way(walk);
+    return !walk.asked;
+  }
+  walk.previous = walk.at;
+  walk.link = next;
+  walk.at.node = NodePointer{next};
+  if (++walk.steps == config_.steps_before_lookup) lose_way(walk);
+  return true;
+}
+
+// The server is asked before anything else is read.
+void Client::lose_way(Walk& walk) { walk.at.confirmed = Time() - view_.cursor_lifetime - view_.cursor_lifetime; }
+
 Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, MutableBytes node) {
-  const Time expired = Time() - view_.cursor_lifetime - view_.cursor_lifetime;
-  Cursor at = start;
-  Cursor previous;         // the walk came from here, if its node is set
-  std::uint64_t link = 0;  // by this word
-  std::uint32_t steps = 0;
-  ViewName view = view_name();
+  Walk walk{.at = start, .view = view_name()};
   const bool whole = node.size() == layout_.node_bytes();
   bool asks_shortcut = config_.shortcuts != nullptr;  // once, as published
-  bool asked = false;                                 // the server, for the newest that it knows
   Duration backoff = config_.backoff_first;
   for (;;) {
-    if (view.store != view_.store) co_return Tail{.outcome = Outcome::kUnavailable};  // whose nodes may be longer
+    if (walk.view.store != view_.store) co_return Tail{.outcome = Outcome::kUnavailable};  // whose nodes may be longer
     // A link that was not stable may stand on no replica of the next view: the walk begins anew, at what the server knows.
-    if (view != view_name()) at.confirmed = expired;
-    if (!in_lease(at)) {
-      previous = {};
-      asked = true;
-      const Outcome found = co_await look_up(key, at, deadline);
-      if (found != Outcome::kOk || now() >= deadline) {
-        co_return Tail{.outcome = found == Outcome::kOk ? Outcome::kUnavailable : found};
-      }
-      if (view.store == view_.store) view = view_name();
-      if (view != view_name() || !in_lease(at)) continue;
+    if (walk.view != view_name()) lose_way(walk);
+    if (!in_lease(walk.at)) {
+      const Outcome begun = co_await begin_anew(walk, key, deadline);
+      if (begun != Outcome::kOk) co_return Tail{.outcome = begun};
+      if (walk.view != view_name() || !in_lease(walk.at)) continue;
     }
-    const Trust terms = trust(at);
+    const Trust terms = trust(walk.at);
     const Time submitted = now();
     const std::uint64_t stamp = clock_;
-    const RemoteAddress where = primary_of(at.node);
+    const RemoteAddress where = primary_of(walk.at.node);
     ++counters_.reads;
     ++counters_.round_trips;
     counters_.bytes += node.size();
@@ -156,57 +179,41 @@ Task<Client::Tail> Client::find_tail(Key key, Cursor start, Time deadline, Mutab
     node_works(where.node);
     asks_shortcut = false;
     NodeView seen;
-    const Cursor read = at;
+    const Cursor read = walk.at;
     Found found = Found::kForeign;
     if (believable(terms)) {
       seen = whole ? parse_node(layout_, node) : NodeView{.next = load_le<std::uint64_t>(node.data())};
-      found = whole ? judge_node(key, at, seen) : judge_next(key, at, seen.next);
+      found = whole ? judge_node(key, walk.at, seen) : judge_next(key, walk.at, seen.next);
       if (found == Found::kForeign) ++counters_.foreign;
     }
-    if (at.node.as(NodeKind::kValue) != read.node.as(NodeKind::kValue)) previous = {};
+    if (walk.at.node.as(NodeKind::kValue) != read.node.as(NodeKind::kValue)) walk.previous = {};
     switch (found) {
       case Found::kForeign:
         cursors_.drop(key, read.node);
-        at.confirmed = expired;
+        lose_way(walk);
         continue;
       case Found::kSealed:
         cursors_.drop(key, read.node);
-        if (!co_await report_sealed(key, at, deadline)) co_return Tail{.outcome = Outcome::kUnavailable};
-        at.confirmed = expired;
+        if (!co_await report_sealed(key, walk.at, deadline)) co_return Tail{.outcome = Outcome::kUnavailable};
+        lose_way(walk);
         continue;
       case Found::kPassed:
-        ++counters_.walks;
-        // As published: also where it names the very node, which is then read once more.
-        if (shortcut && shortcut.volume() < view_.volumes.size()) {
-          previous = {};
-          at.node = shortcut;
-          continue;
-        }
-        if (!is_there(NodePointer{seen.next})) {
-          // What follows is lost: only something newer can help, which the server may know.
-          if (asked) co_return Tail{.outcome = Outcome::kUnavailable};
-          at.confirmed = expired;
-          continue;
-        }
-        previous = at;
-        link = seen.next;
-        at.node = NodePointer{link};
-        if (++steps == config_.steps_before_lookup) at.confirmed = expired;
+        if (!go_on(walk, seen.next, shortcut)) co_return Tail{.outcome = Outcome::kUnavailable};
         continue;
       case Found::kTail: break;
     }
-    if (previous.node && mirrored(previous.node)) {
-      const Mirrored stable = co_await stabilise(previous, key, link);
+    if (walk.previous.node && mirrored(walk.previous.node)) {
+      const Mirrored stable = co_await stabilise(walk.previous, key, walk.link);
       if (stable.late) continue;
       if (stable.status != Status::kOk) {
         if (!co_await recover(stable.failed, stable.status, deadline, backoff))
           co_return Tail{.outcome = Outcome::kUnavailable};
-        at = std::exchange(previous, Cursor{});
+        walk.at = std::exchange(walk.previous, Cursor{});
         continue;
       }
     }
-    at.confirmed = submitted;
-    co_return Tail{.outcome = Outcome::kOk, .cursor = at, .length = seen.length(), .stamp = stamp};
+    walk.at.confirmed = submitted;
+    co_return Tail{.outcome = Outcome::kOk, .cursor = walk.at, .length = seen.length(), .stamp = stamp};
   }
 }
 

@@ -166,6 +166,15 @@ class Client {
     std::uint32_t number = 0;
     friend bool operator==(const ViewName&, const ViewName&) = default;
   };
+  // Along a chain to its tail.
+  struct Walk {
+    Cursor at{};
+    Cursor previous{};       // it came from here, if its node is set
+    std::uint64_t link = 0;  // by this word
+    std::uint32_t steps = 0;
+    ViewName view;
+    bool asked = false;  // the server, for the newest that it knows
+  };
   // Under which conditions an answer of remote memory is to be believed.
   struct Trust {
     ViewName view;
@@ -192,6 +201,9 @@ class Client {
   // chain.cpp: walking, mirrors, failures
   // Into `node` goes the tail; or, of kNextBytes, its next word alone.
   remote::Task<Tail> find_tail(Key key, Cursor start, Time deadline, MutableBytes node);
+  remote::Task<Outcome> begin_anew(Walk& walk, Key key, Time deadline);
+  bool go_on(Walk& walk, std::uint64_t next, NodePointer shortcut);
+  void lose_way(Walk& walk);
   // A cursor in the cache that is in lease; nullptr: the server must be asked.
   const Cursor* cached_cursor(Key key);
   // kUnavailable: out of reach, or what the server names is lost.
