@@ -152,6 +152,8 @@ class Client : private Retirement {
   remote::Task<Outcome> change(How how, Key key, ByteView value);
   remote::Task<Outcome> change_with(Mutation& op);
   remote::Task<Step> replace(Mutation& op, Entry entry, bool cached);
+  remote::Task<Step> make_way(Mutation& op, const Look& found);
+  remote::Task<bool> take_place(Mutation& op, const Look& found, Entry& vacant, Piece& piece);
   remote::Task<Step> add(Mutation& op, const Look& found);
   remote::Task<Step> confirm(Mutation& op, Entry mine);
   // False: it may be tentative still.

@@ -267,8 +267,8 @@ void Client::settle_tentative() {
     left_tentative_.reset();
 }
 
-// Puts a new entry into the index.
-Task<Client::Step> Client::add(Mutation& op, const Look& found) {
+// A rival, or a table that is full, is in the way of a new entry.
+Task<Client::Step> Client::make_way(Mutation& op, const Look& found) {
   if (found.rival.word.raw != 0) {
     if (expired(op, found.rival.word)) {
       co_await withdraw(found.rival, op.deadline);
@@ -277,31 +277,42 @@ Task<Client::Step> Client::add(Mutation& op, const Look& found) {
     }
     co_return Step::kAgain;
   }
-  if (!found.has_vacancy && c_.map.may_split(found.table)) {
+  if (c_.map.may_split(found.table)) {
     co_await growth_.split(found.table, op.deadline);
     co_return Step::kAgain;
   }
-  if (!found.has_vacancy) {
-    // Entries of its own that never became live may stand there.
-    settle_tentative();
-    if (left_tentative_) {
-      const bool audited = co_await audit_for(op);
-      if (audited) co_return Step::kAgain;
-    }
-    op.outcome = Outcome::kNoSpace;
-    co_return Step::kDone;
+  // Entries of its own that never became live may stand there.
+  settle_tentative();
+  if (left_tentative_) {
+    const bool audited = co_await audit_for(op);
+    if (audited) co_return Step::kAgain;
   }
-  Entry vacant = found.vacant;
+  op.outcome = Outcome::kNoSpace;
+  co_return Step::kDone;
+}
+
+// A piece for a new entry, and the slot where that goes. What a slot that was used before still names comes free.
+// False: there is none, as `op.outcome` says.
+Task<bool> Client::take_place(Mutation& op, const Look& found, Entry& vacant, Piece& piece) {
+  vacant = found.vacant;
+  if (op.spare && op.spare_for == Space::Purpose::kInstead) {
+    if (found.reusable.word.raw != 0) vacant = found.reusable;
+    if (vacant.word.raw == 0) space_.give_back(*std::exchange(op.spare, std::nullopt));
+  }
+  const auto purpose = vacant.word.raw == 0 ? Space::Purpose::kMore : Space::Purpose::kInstead;
+  const bool taken = co_await take(op, purpose, piece);
+  if (taken || op.outcome != Outcome::kNoSpace) co_return taken;
+  if (vacant.word.raw != 0 || found.reusable.word.raw == 0) co_return false;
+  vacant = found.reusable;
+  co_return co_await take(op, Space::Purpose::kInstead, piece);
+}
+
+// Puts a new entry into the index.
+Task<Client::Step> Client::add(Mutation& op, const Look& found) {
+  if (found.rival.word.raw != 0 || !found.has_vacancy) co_return co_await make_way(op, found);
+  Entry vacant;
   Piece piece;
-  // What a slot that was used before still names comes free.
-  if (op.spare && op.spare_for == Space::Purpose::kInstead && found.reusable.word.raw != 0) vacant = found.reusable;
-  if (op.spare && op.spare_for == Space::Purpose::kInstead && vacant.word.raw == 0)
-    space_.give_back(*std::exchange(op.spare, std::nullopt));
-  bool taken = co_await take(op, vacant.word.raw == 0 ? Space::Purpose::kMore : Space::Purpose::kInstead, piece);
-  if (!taken && op.outcome == Outcome::kNoSpace && vacant.word.raw == 0 && found.reusable.word.raw != 0) {
-    vacant = found.reusable;
-    taken = co_await take(op, Space::Purpose::kInstead, piece);
-  }
+  const bool taken = co_await take_place(op, found, vacant, piece);
   if (!taken) co_return Step::kDone;
   Log log{.old = vacant.word};
   bool fresh = c_.fresh(vacant.seen);
