@@ -229,7 +229,7 @@ class Script {
   static auto in_use(const MetadataServer& server) {
     const auto count = [&](SlotState state) { return server.slots().count(state); };
     return std::tuple(server.keys(), server.clients(), server.view_number(), count(SlotState::kOwned),
-                      count(SlotState::kLive), count(SlotState::kOrphan));
+                      count(SlotState::kLive), count(SlotState::kOrphan), count(SlotState::kSetAside));
   }
 
   // Another process, from the journal or from all that is known; its clock goes on or begins anew.
@@ -264,7 +264,8 @@ class Script {
       const Slot* const slot = server_->slots().find(granted.node);
       const auto state = slot == nullptr ? SlotState::kFree : slot->state;
       if (state == SlotState::kFree) {
-        SLUICE_CHECK(granted.state != SlotState::kLive && granted.state != SlotState::kOrphan);
+        SLUICE_CHECK(granted.state != SlotState::kLive && granted.state != SlotState::kOrphan &&
+                     granted.state != SlotState::kSetAside);
         if (granted.state == SlotState::kRetired) SLUICE_CHECK(now_ >= granted.retired + kLifetime + kFlight);
       } else if (state == SlotState::kRetired && granted.state != state) {
         granted.retired = now_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 #include "clover/records.h"
@@ -23,6 +24,11 @@ bool changes_state(Request type) {
 
 bool has_a_body(Request type) {
   return type != Request::kRegister && type != Request::kRefresh && type != Request::kWork && type != Request::kLeave;
+}
+
+// kChecked as journals of old have it. Anybody else's is malformed and kept out of the journal, where it would be taken for one of these.
+bool is_of_old(const RequestHeader& header, const MessageReader& in) {
+  return header.type == Request::kChecked && header.count != 0 && in.left() == std::size_t{header.count} * 8;
 }
 
 }  // namespace
@@ -91,7 +97,7 @@ std::size_t MetadataServer::handle(Time now, ByteView request, MutableBytes resp
     answer.result = Answer::kMalformed;
   } else {
     answer.type = static_cast<std::uint8_t>(static_cast<std::uint8_t>(header->type) | 0x80);
-    if (changes_state(header->type)) write_journal(now, RecordKind::kRequest, request);
+    if (changes_state(header->type) && !is_of_old(*header, in)) write_journal(now, RecordKind::kRequest, request);
     answer.result = serve(now, *header, in, body, answer.count);
     if (answer.result == Answer::kMalformed) ++counters_.malformed;
     if (answer.result == Answer::kRefused) ++counters_.refused;
@@ -189,8 +195,7 @@ Answer MetadataServer::create(const RequestHeader& header, MessageReader& in, Me
   if (slot->state == SlotState::kLive && (entry == directory_.end() || !names(entry->second, node)))
     return Answer::kRefused;
   count = 1;
-  if (slot->state == SlotState::kLive ||
-      slot->state == SlotState::kRetired) {  // asked again, perhaps already superseded
+  if (slot->state == SlotState::kLive || slot->is_spent()) {  // asked again, perhaps already superseded
     out.put(node.word);
     return Answer::kOk;
   }
@@ -272,11 +277,11 @@ Answer MetadataServer::give_back(Time now, const RequestHeader& header, MessageR
 }
 
 Answer MetadataServer::take_checked(Time now, const RequestHeader& header, MessageReader& in) {
-  const bool is_of_old = replaying_ && in.left() == std::size_t{header.count} * 8;
-  if (!is_of_old && in.left() != std::size_t{header.count} * 16) return Answer::kMalformed;
+  const bool names_no_keys = replaying_ && is_of_old(header, in);
+  if (!names_no_keys && in.left() != std::size_t{header.count} * 16) return Answer::kMalformed;
   bool all_good = true;
   for (std::size_t i = 0; i < header.count; ++i) {
-    const auto entry = is_of_old ? directory_.end() : directory_.find(in.take64());
+    const auto entry = names_no_keys ? directory_.end() : directory_.find(in.take64());
     const NodePointer orphan = NodePointer{in.take64()}.as(NodeKind::kValue);
     auto* const slot = slots_.find(orphan);
     if (slot == nullptr) all_good = false;
@@ -288,7 +293,8 @@ Answer MetadataServer::take_checked(Time now, const RequestHeader& header, Messa
     // It comes before the head of now, if it is linked. The head may still be one before it, until whoever is the head had heard of this.
     slots_.set_aside(*slot);
     entry->second.others.push_back({.node = orphan, .told = ++clock_});
-    settle_later(now, entry->first, entry->second);
+    // Nobody has something to tell that is worth waiting for.
+    if (!std::exchange(entry->second.settling, true)) settles_.push_front({now, entry->first, {}});
   }
   return all_good ? Answer::kOk : Answer::kRefused;
 }
@@ -353,7 +359,7 @@ void MetadataServer::retire(Time now, NodePointer node) {
 
 void MetadataServer::take_link(Time now, const Link& link) {
   auto* const slot = slots_.find(link.node);
-  if (slot == nullptr || slot->state == SlotState::kRetired) {
+  if (slot == nullptr || slot->is_spent()) {
     ++counters_.links_stale;
     return;
   }
@@ -379,16 +385,11 @@ void MetadataServer::take_link(Time now, const Link& link) {
   supersede(now, entry, known);
   if (!entry.head.node || known.stamp >= entry.head.stamp) std::swap(entry.head, known);
   if (known.node) entry.others.push_back(known);
-  if (!entry.others.empty()) settle_later(now, link.key, entry);
+  if (!entry.others.empty() && !std::exchange(entry.settling, true))
+    settles_.push_back({now + config_.cursor_lifetime, link.key, {}});
   if (entry.head.node == link.node && link.node.kind() == NodeKind::kTombstone) {
     seals_.push_back({now + config_.cursor_lifetime, link.key, link.node});
   }
-}
-
-void MetadataServer::settle_later(Time now, Key key, Entry& entry) {
-  if (entry.settling) return;
-  entry.settling = true;
-  settles_.push_back({now + config_.cursor_lifetime, key, {}});
 }
 
 bool MetadataServer::names(const Entry& entry, NodePointer node) {
@@ -424,7 +425,7 @@ Answer MetadataServer::take_sealed(Time now, const RequestHeader& header, Messag
   const NodePointer tail{in.take64()};
   const auto found = directory_.find(key);
   const auto* const slot = slots_.find(tail);
-  if (found == directory_.end() || slot == nullptr || slot->state == SlotState::kRetired) return Answer::kOk;  // known
+  if (found == directory_.end() || slot == nullptr || slot->is_spent()) return Answer::kOk;  // known
   if (tail.kind() != NodeKind::kTombstone) return Answer::kRefused;
   auto& entry = found->second;
   const bool known = take_known(entry, tail).has_value();
@@ -612,9 +613,11 @@ void MetadataServer::renew(Time now, Duration lifetime, Duration longest) {
 
 std::string MetadataServer::summary() const {
   using enum SlotState;
-  return fmt::format("{} keys, {} clients, view {}; slots: {} free, {} granted, {} live, {} retired, {} orphans",
-                     keys(), clients(), view_, slots_.count(kFree), slots_.count(kOwned), slots_.count(kLive),
-                     slots_.count(kRetired), slots_.count(kOrphan));
+  return fmt::format(
+      "{} keys, {} clients, view {}; slots: {} free, {} granted, {} live, {} retired, {} orphans, "
+      "{} set aside",
+      keys(), clients(), view_, slots_.count(kFree), slots_.count(kOwned), slots_.count(kLive), slots_.count(kRetired),
+      slots_.count(kOrphan), slots_.count(kSetAside));
 }
 
 }  // namespace sluice::clover

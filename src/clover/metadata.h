@@ -4,7 +4,7 @@
 // Life:       handle() is called once a message; time passes only through its `now`, there are no timers to keep.
 // Invariants: 1. Every live slot is in its key's chain. A key's head has the highest stamp of them; all retired ones are before it.
 //             2. A retired slot is granted again only cursor_lifetime + max_flight later: no client still holds a cursor to it.
-//             3. Every slot is free, owned by one living client, live, retired or an orphan that is being looked into: none leaks.
+//             3. Every slot is free, owned by one living client, live, set aside, retired or an orphan that is being looked into: none leaks.
 //             4. A view that leaves a replica out takes effect only when every lease on the view before has run out.
 //             5. A replica that has come back is counted only when it has all that any live version needs; until then it is never primary, nor
 //                is the last one that is counted left out. Of several the dead ones go; where nobody knows which are dead, none does.
@@ -265,7 +265,6 @@ class MetadataServer : public remote::MessageService {
   Answer take_sealed(Time now, const RequestHeader& header, MessageReader& in);
   void take_link(Time now, const Link& link);
   // Whether it is one of the entry's live versions.
-  void settle_later(Time now, Key key, Entry& entry);
   static bool names(const Entry& entry, NodePointer node);
   // Takes what is known of a live version out of its entry; nothing when it is not there.
   static std::optional<Known> take_known(Entry& entry, NodePointer node);

@@ -84,8 +84,8 @@ class Talk {
 
 class Metadata : public testing::Test {
  protected:
-  void begin(const ServerConfig& config) {
-    server = std::make_unique<MetadataServer>(config);
+  void begin(const ServerConfig& config, Journal* kept = nullptr) {
+    server = std::make_unique<MetadataServer>(config, kept);
     a = std::make_unique<Talk>(*server, now);
     b = std::make_unique<Talk>(*server, now);
     a->enter();
@@ -303,6 +303,12 @@ TEST_F(Metadata, UsesAnOrphanOfAKeyAnewOnlyAfterAVersionWhoseClientHadHeardOfIt)
   ASSERT_EQ(b->head(9), chain[3]);
   b->call(Request::kChecked, {9, chain[2]});
   EXPECT_EQ(server->live_versions(), 1u);
+  // It is settled like a version whose order is not known, and at once.
+  const auto is_to_be_settled = [&] {
+    return b->call(Request::kWork, {}, 10).count == 1 &&
+           b->numbers.at(0) == static_cast<std::uint64_t>(WorkKind::kSettle);
+  };
+  EXPECT_TRUE(is_to_be_settled());
   a->call(Request::kReport, {9, chain[1], after});
   ASSERT_EQ(b->head(9), chain[1]);
   const auto spent = [&] { return server->slots().find(NodePointer{chain[2]}) == nullptr; };
@@ -314,9 +320,7 @@ TEST_F(Metadata, UsesAnOrphanOfAKeyAnewOnlyAfterAVersionWhoseClientHadHeardOfIt)
   };
   wait(16);
   EXPECT_FALSE(spent());
-  // It is settled like a version whose order is not known.
-  ASSERT_EQ(b->call(Request::kWork, {}, 10).count, 1u);
-  EXPECT_EQ(b->numbers.at(0), static_cast<std::uint64_t>(WorkKind::kSettle));
+  EXPECT_TRUE(is_to_be_settled());
   const auto now_known = b->call(Request::kRefresh, {}, 0).clock;
   b->call(Request::kReport, {9, chain[3], now_known});
   ASSERT_EQ(b->head(9), chain[3]);
@@ -327,15 +331,18 @@ TEST_F(Metadata, UsesAnOrphanOfAKeyAnewOnlyAfterAVersionWhoseClientHadHeardOfIt)
 }
 
 TEST_F(Metadata, RepeatsWhatAJournalOfOldSaysOfOrphans) {
-  begin(make_config());
+  KeptJournal journal;
+  begin(make_config(), &journal);
   const auto mine = a->grant(2);
   a->call(Request::kCreate, {9, mine[0]});
   a->call(Request::kOrphan, {mine[1]});
+  const std::size_t said = journal.records.size();
   std::array<std::uint8_t, kRequestHeader + 8> request{};
   MessageWriter out(request);
   put_header(out, {Request::kChecked, 1, a->id, 7, a->store});
   out.put(mine[1]);
   EXPECT_EQ(a->send(request).result, Answer::kMalformed) << "from a client";
+  EXPECT_EQ(journal.records.size(), said) << "where it would be repeated";
   std::vector<std::uint8_t> record(9);
   record[0] = static_cast<std::uint8_t>(RecordKind::kRequest);
   store_le(record.data() + 1, static_cast<std::uint64_t>(now.since_start().picoseconds()));
@@ -693,6 +700,26 @@ TEST_F(MetadataReplicas, GetOrphansThatMayBeLinkedAndNotWhatWasGrantedSince) {
   const auto tasks = copies();
   ASSERT_EQ(tasks.size(), 1u);
   EXPECT_EQ(tasks[0].node.word, before[0]);
+  server->not_there(tasks[0]);
+  EXPECT_TRUE(copies().empty());
+  EXPECT_EQ(server->joining(), 0u);
+}
+
+// A head may be before it yet, and what that leads to is read on whichever replica is the primary by then.
+TEST_F(MetadataReplicas, GetWhatNoWalkHasMetAsLongAsTheHeadMayBeBeforeIt) {
+  const auto before = a->grant(3);
+  a->call(Request::kCreate, {9, before[0]});
+  come_back();
+  settle(*a);
+  settle(*b);
+  wait((kLifetime + kFlight) * 2);
+  for (const auto& task : copies()) server->copied(task);
+  a->call(Request::kOrphan, {before[1]});
+  b->call(Request::kChecked, {9, before[1]});
+  ASSERT_EQ(in_state(SlotState::kSetAside), 1u);
+  const auto tasks = copies();
+  ASSERT_EQ(tasks.size(), 1u);
+  EXPECT_EQ(tasks[0].node.word, before[1]);
   server->not_there(tasks[0]);
   EXPECT_TRUE(copies().empty());
   EXPECT_EQ(server->joining(), 0u);

@@ -449,10 +449,11 @@ void MetadataServer::copied(const CopyTask& task) {
   ++counters_.copied;
 }
 
-// Whoever would link an orphan has submitted that before it became one, when its node had been written. So this one never will be linked.
+// Whoever would link an orphan has submitted that before it became one, when its node had been written. So this one never will be linked. The same of
+// one that has been set aside since.
 void MetadataServer::not_there(const CopyTask& task) {
   auto* const slot = awaits_copy(task);
-  if (slot == nullptr || slot->state != SlotState::kOrphan) return;
+  if (slot == nullptr || (slot->state != SlotState::kOrphan && slot->state != SlotState::kSetAside)) return;
   slot->lacking = static_cast<std::uint8_t>(slot->lacking & ~(1u << task.replica));
 }
 

@@ -119,7 +119,8 @@ std::size_t SlotTable::find_lacking(std::uint32_t volume, std::size_t j, std::ui
   for (; at < space.table.size() && most != 0 && found < out.size(); ++at, --most) {
     const auto& slot = space.table[at];
     if ((slot.lacking >> j & 1) == 0) continue;
-    if (slot.state != SlotState::kLive && slot.state != SlotState::kOrphan) continue;
+    if (slot.state != SlotState::kLive && slot.state != SlotState::kOrphan && slot.state != SlotState::kSetAside)
+      continue;
     out[found++] = NodePointer::make(volume, slot.generation, space.base + std::uint64_t{at} * slot_bytes_);
   }
   if (at >= space.table.size()) at = 0;

@@ -1,7 +1,8 @@
 // The metadata server's account of every slot: who has it, whether it is in a chain, when it may be used again.
 //
 // Life of a slot:  free -> owned (granted to a client) -> live (the newest version known) -> retired (superseded) -> free
-//                  owned -> orphan (client lost, or outcome of its CAS unknown) -> live, or retired when no walk has met it
+//                  owned -> orphan (client lost, or outcome of its CAS unknown) -> live, or set aside when no walk has met it
+//                  set aside -> retired, when a version has come that is known to follow it
 // Invariant:  a retired slot is free again not before its time, in the order of retirement; each grant has a generation of its own, so
 //             a pointer from an earlier life is known to be stale.
 // Limits:     12 bytes a slot that was ever granted.
@@ -20,14 +21,17 @@
 
 namespace sluice::clover {
 
-enum class SlotState : std::uint8_t { kFree, kOwned, kLive, kRetired, kOrphan };
-inline constexpr std::size_t kSlotStates = 5;
+enum class SlotState : std::uint8_t { kFree, kOwned, kLive, kRetired, kOrphan, kSetAside };
+inline constexpr std::size_t kSlotStates = 6;
 
 struct Slot {
   std::uint32_t owner = 0;  // kOwned, kOrphan: the client
   SlotState state = SlotState::kFree;
   std::uint8_t generation = 0;
   std::uint8_t lacking = 0;  // bit j: granted before replica j came (back), which may not have its node
+
+  // Never live again, whatever is said of it.
+  bool is_spent() const { return state == SlotState::kRetired || state == SlotState::kSetAside; }
 };
 
 class SlotTable {
@@ -43,8 +47,7 @@ class SlotTable {
 
   void make_live(Slot& slot) { set(slot, SlotState::kLive); }
   void make_orphan(Slot& slot) { set(slot, SlotState::kOrphan); }
-  // Retired, but its time does not begin to run before retire().
-  void set_aside(Slot& slot) { set(slot, SlotState::kRetired); }
+  void set_aside(Slot& slot) { set(slot, SlotState::kSetAside); }
   // REQUIRES: `ready` is not earlier than that of any slot retired before.
   void retire(NodePointer pointer, Time ready);
   // Free at once: it was never linked.
@@ -64,8 +67,8 @@ class SlotTable {
   Time next_ready() const { return retired_.empty() ? Time::never() : retired_.front().ready; }
   // Replica j of the volume has come, and has none of the nodes that are there now.
   void lack_all(std::uint32_t volume, std::size_t j);
-  // Looks at up to `most` slots of the volume from `at` on, and moves `at`; back to 0 at the end. Those that are live, or orphans and may
-  // be linked, and that replica j lacks, go to `out` until that is full. Returns how many.
+  // Looks at up to `most` slots of the volume from `at` on, and moves `at`; back to 0 at the end. Those that a chain may lead
+  // to, live or set aside or orphans, and that replica j lacks, go to `out` until that is full. Returns how many.
   std::size_t find_lacking(std::uint32_t volume, std::size_t j, std::uint32_t& at, std::size_t most,
                            std::span<NodePointer> out) const;
   // Of the volume, from its start on, so many slots have been granted at some time.

@@ -334,8 +334,7 @@ class CloverUnderFault {
         const auto* const slot = node.address() == there.address() && node.volume() == v ? slots.find(node) : nullptr;
         if (slot == nullptr || slot->state != clover::SlotState::kLive) continue;
         const auto* const next = slots.find(clover::NodePointer{first.next}.as(clover::NodeKind::kValue));
-        const bool told =
-            next != nullptr && (next->state == clover::SlotState::kLive || next->state == clover::SlotState::kRetired);
+        const bool told = next != nullptr && (next->state == clover::SlotState::kLive || next->is_spent());
         for (std::size_t j = 0; j < volume.count; ++j) {
           if (!volume.is_live(j) || !world_.fabric.alive(volume.replicas[j].node)) continue;
           const auto one = bytes_of(node, volume.primary());
