@@ -118,7 +118,7 @@ class UnitReader {
   // After kWhole.
   const Unit& unit() const { return unit_; }
   bool inside() const { return inside_; }
-  // The link has lost its place.
+  // The link has lost its place, or a block has come that is none of memory's.
   void reset() { inside_ = false; }
 
  private:

@@ -98,7 +98,8 @@ class ReceiveSeparator {
 
   explicit ReceiveSeparator(std::size_t most_frame_blocks = 1'200);  // 9,000 bytes and some
 
-  // A block from the line. True: it is memory's, to be given to a UnitReader.
+  // A block from the line. True: it is memory's, to be given to a UnitReader. False: no message goes on behind it, so a UnitReader is reset(); or the end of
+  // one message might be taken for that of another, whose own has not come.
   bool receive(const Block& block);
   // The block for the decoder, once for each that was received.
   Block next();

@@ -519,6 +519,31 @@ TEST(Preemption, AFrameBesideErrorCharactersIsAFrame) {
   }
 }
 
+// The type of a request's last block is spoilt, and the sync header of the next one's first block: what is left begins with the one's address, and ends with
+// the other's check, or address.
+TEST(Preemption, TheBeginningOfOneMessageAndTheEndOfAnotherMakeNoUnit) {
+  for (const UnitKind kind : {UnitKind::kReadShort, UnitKind::kRead}) {
+    ReceiveSeparator receive;
+    UnitReader reader;
+    std::array<Block, 2> first;
+    std::array<Block, 3> second;
+    write_unit({.kind = UnitKind::kReadShort, .id = MessageId(1), .bytes = 8, .address = 0x1000, .data = {}}, first);
+    const std::size_t blocks =
+        write_unit({.kind = kind, .id = MessageId(2), .bytes = 8, .address = 0x2000, .data = {}}, second);
+    first[1].payload ^= 1;
+    second[0].sync = Sync{0b00};
+    const auto take = [&](const Block& block) {
+      if (receive.receive(block)) {
+        EXPECT_NE(reader.take(block), UnitVerdict::kWhole);
+      } else {
+        reader.reset();
+      }
+    };
+    for (const Block& block : first) take(block);
+    for (std::size_t i = 0; i < blocks; ++i) take(second.at(i));
+  }
+}
+
 TEST(Preemption, AMessageThatIsBrokenOffIsCountedAndTheFrameBehindItComes) {
   ReceiveSeparator receive;
   std::array<Block, kMaxUnitBlocks> blocks;

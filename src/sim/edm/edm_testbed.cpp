@@ -401,7 +401,10 @@ void EdmTestbed::tick(Line& line) {
 }
 
 void EdmTestbed::receive(Line& line, const Block& block) {
-  if (!line.came(block, frames_, broken_frames_)) return;
+  if (!line.came(block, frames_, broken_frames_)) {
+    Node::Side& side = nodes_[line.node]->sides[0];
+    return (line.up ? side.switch_reader : side.reader).reset();
+  }
   line.up ? at_switch(0, line.node, block) : at_host(0, line.node, block);
 }
 
