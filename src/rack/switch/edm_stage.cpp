@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "switching/host_stage.h"
+#include "wire/frame_inline.h"
 
 namespace sluice::rack {
 
@@ -38,8 +39,7 @@ edm::SchedulerConfig scheduler_config(const EdmStageSettings& settings) {
       static_cast<std::int64_t>(64'000'000'000'000u / std::max<std::uint64_t>(settings.bits_per_second, 1)));
   return {
       .ports = EdmStage::kHosts,
-      // One more than wait for their first grant: the one that has had it asks for the next. Of data there is one, for all that waits.
-      .active_per_pair = EdmStage::kReadsAsked + 1,
+      .active_per_pair = EdmStage::kReadsAsked,  // of data there is one, for all that waits
       .policy = settings.policy,
       .matching = edm::Matching::kGreedy,  // software decides within its turn
       .chunk_bytes = static_cast<std::uint32_t>(settings.chunk / 8 * 8),
@@ -68,7 +68,7 @@ EdmStage::EdmStage(const EdmStageSettings& settings)
       bytes_(std::size_t{settings.frames} * port::kMaxFrame) {
   SLUICE_CHECK(settings.frames >= 4 * kSpare);
   free_count_ = settings.frames;
-  hosts_.reserve(kHosts);
+  numbers_.fill(kNobody);
   known_.reserve(kHosts);
   busy_.reserve(lines_.size());
   for (std::uint32_t i = 0; i < settings.frames; ++i) slots_[i].next = i + 1 < settings.frames ? i + 1 : kNone;
@@ -76,6 +76,7 @@ EdmStage::EdmStage(const EdmStageSettings& settings)
 
 void EdmStage::process(Time now, std::span<Packet> packets, port::FrameSink& outbox) {
   now_ = now;
+  if (!on_ && ready_first_ == kNone) return;
   schedule(now);  // demands meet the ports as they are now
   for (Packet& packet : packets) {
     if (packet.action == Packet::Action::kForward && take(now, packet)) packet.action = Packet::Action::kDrop;
@@ -100,14 +101,13 @@ void EdmStage::on_deadline(Time now, port::FrameSink& outbox) {
 // Whether the packet stays here.
 bool EdmStage::take(Time now, const Packet& packet) {
   wire::ParsedFrame parsed;
-  if (wire::parse(packet.frame.bytes(), parsed) != wire::Verdict::kOk) return false;
+  if (wire::parse_inline(packet.frame.bytes(), parsed) != wire::Verdict::kOk) return false;
   const wire::OpcodeTraits& traits = parsed.traits();
   if (traits.transport != wire::Transport::kRc) return false;
   if (!traits.is_request) {
     answered(now, packet.frame, parsed);
     return false;
   }
-  if (!on_ && ready_first_ == kNone) return false;
   if (std::ranges::equal(settings_.router.bytes, ByteView(packet.frame.data, 6))) return false;
   const std::uint32_t source = host(host_at(packet.frame.data + 6));
   const std::uint32_t destination = host(host_at(packet.frame.data));
@@ -137,7 +137,8 @@ bool EdmStage::take(Time now, const Packet& packet) {
   if (on_ && room) {
     ask(now, line);
   } else {
-    let_go(line, on_ ? counters_.overflow : counters_.overdue);  // what waits here goes, and this one behind it
+    std::uint64_t uncounted = 0;
+    let_go(line, on_ ? counters_.overflow : uncounted);  // what waits here goes, and this one behind it
   }
   return true;
 }
@@ -147,10 +148,10 @@ void EdmStage::answered(Time now, const port::Frame& frame, const wire::ParsedFr
   const wire::Kind kind = parsed.traits().kind;
   const bool reads = kind == wire::Kind::kReadResponse;
   if (!reads && (kind != wire::Kind::kAcknowledge || !wire::get<wire::Aeth>(frame.data, parsed).is_nak())) return;
-  const auto node = hosts_.find(host_at(frame.data + 6));
-  const auto reader = hosts_.find(host_at(frame.data));
-  if (node == hosts_.end() || reader == hosts_.end()) return;
-  const std::uint32_t line = reader->second * kHosts + node->second;
+  const std::uint32_t node = number_of(host_at(frame.data + 6));
+  const std::uint32_t reader = number_of(host_at(frame.data));
+  if (node == kNone || reader == kNone) return;
+  const std::uint32_t line = reader * kHosts + node;
   Line& l = lines_[line];
   if (reads) l.unanswered = 0;
   const Granted& g = l.granted;
@@ -220,27 +221,40 @@ void EdmStage::end_read(Time now, std::uint32_t line) {
 
 // Its number, a new one if it is new; kNone: there are too many.
 std::uint32_t EdmStage::host(std::uint64_t mac) {
-  if (const auto found = hosts_.find(mac); found != hosts_.end()) {
-    known_[found->second].seen = now_;
-    return found->second;
+  auto number = number_of(mac);
+  if (number != kNone) {
+    known_[number].seen = now_;
+    return number;
   }
-  auto number = static_cast<std::uint32_t>(known_.size());
+  number = static_cast<std::uint32_t>(known_.size());
   if (number == kHosts) {
     number = place_of_silent();
     if (number == kNone) return kNone;
-    hosts_.erase(known_[number].mac);
+    known_[number] = {mac, now_};
     for (std::uint32_t other = 0; other < kHosts; ++other) {
-      for (const std::uint32_t line : {number * kHosts + other, other * kHosts + number}) {
-        lines_[line].granted = {};
-        lines_[line].unanswered = 0;
-      }
+      lines_[number * kHosts + other].forget();
+      lines_[other * kHosts + number].forget();
     }
+    numbers_.fill(kNobody);
+    for (std::uint32_t i = 0; i < kHosts; ++i) *place_of(known_[i].mac) = static_cast<std::uint8_t>(i);
   } else {
-    known_.emplace_back();
+    known_.push_back({mac, now_});
+    *place_of(mac) = static_cast<std::uint8_t>(number);
   }
-  known_[number] = {mac, now_};
-  hosts_.emplace(mac, number);
   return number;
+}
+
+// Where a host's number stands in the table, or would.
+std::uint8_t* EdmStage::place_of(std::uint64_t mac) {
+  constexpr std::uint64_t kSpread = 0x9E37'79B9'7F4A'7C15;  // 2^64 divided by the golden ratio
+  std::size_t place = mac * kSpread >> (64 - kNumbersBits);
+  while (numbers_[place] != kNobody && known_[numbers_[place]].mac != mac) place = (place + 1) % numbers_.size();
+  return &numbers_[place];
+}
+
+std::uint32_t EdmStage::number_of(std::uint64_t mac) {
+  const std::uint8_t number = *place_of(mac);
+  return number == kNobody ? kNone : number;
 }
 
 // Clients come and go, each with an address of its own: who has said nothing for the longest makes room.
@@ -259,7 +273,7 @@ std::uint32_t EdmStage::place_of_silent() {
 bool EdmStage::is_idle(std::uint32_t number) const {
   const auto is_clear = [this](std::uint32_t line) {
     const Line& l = lines_[line];
-    return l.first == kNone && l.reads_asked == 0 && l.bytes_asked == 0 && !l.granted.asked;
+    return l.first == kNone && !l.granted.asked;  // what is asked for besides waits in the line
   };
   for (std::uint32_t other = 0; other < kHosts; ++other) {
     if (!is_clear(number * kHosts + other) || !is_clear(other * kHosts + number)) return false;
@@ -308,8 +322,7 @@ void EdmStage::ask_reads(Time now, std::uint32_t line) {
   if (l.granted.left != 0 || (l.reads_asked != 0 && is_long(l.asked_last))) return;
   std::uint32_t next = l.reads_asked == 0 ? l.first : slots_[l.asked_last].next;
   bool last = false;
-  for (; next != kNone && slots_[next].what == What::kRead && l.reads_asked < kReadsAsked && !last;
-       next = slots_[next].next) {
+  for (; next != kNone && slots_[next].what == What::kRead && !last; next = slots_[next].next) {
     last = is_long(next);
     const std::uint64_t all = answer_on_wire(slots_[next].answer);
     const std::uint64_t bytes = last ? settings_.chunk / 8 * 8 : all;
@@ -370,7 +383,6 @@ void EdmStage::granted_read(Time now, std::uint32_t line, const edm::Grant& gran
     if (!std::exchange(l.granted.asked, false)) return;
     l.granted.bytes += grant.bytes;
     l.granted.left -= grant.bytes;
-    l.granted.heard = now;
     if (l.granted.left == 0) ask(now, line);
     return;
   }
@@ -467,9 +479,10 @@ Result<void> EdmStage::change(const std::string& text) {
   on_ = wish["on"].get<bool>();
   if (on_) return {};
   std::uint64_t let = 0;
-  for (const std::uint32_t line : busy_) {
+  for (std::uint32_t line = 0; line < lines_.size(); ++line) {
     let_go(line, let);
     end_read(now_, line);
+    lines_[line].forget();  // nobody sees answers now
   }
   return {};
 }
@@ -479,7 +492,7 @@ std::string EdmStage::status_json() const {
   return nlohmann::json{{"on", on_},
                         {"policy", settings_.policy == edm::Policy::kFirstCome ? "fcfs" : "srpt"},
                         {"bits_per_second", settings_.bits_per_second},
-                        {"hosts", hosts_.size()},
+                        {"hosts", known_.size()},
                         {"held", held_},
                         {"most_held", c.most_held},
                         {"longest_us", static_cast<double>(c.longest.picoseconds()) / 1e6},

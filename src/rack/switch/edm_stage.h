@@ -23,7 +23,6 @@
 #include <array>
 #include <cstdint>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -81,7 +80,9 @@ class EdmStage final : public switching::Stage {
 
  private:
   static constexpr std::uint32_t kNone = ~0u;
-  static constexpr std::uint32_t kSpare = 128;  // frames' room for what goes again at once
+  static constexpr std::uint8_t kNobody = 0xFF;
+  static constexpr std::uint32_t kNumbersBits = 9;  // four places a host
+  static constexpr std::uint32_t kSpare = 128;      // frames' room for what goes again at once
   enum class What : std::uint8_t { kRead, kData, kSmall };
   struct Slot {
     std::uint32_t next = kNone;
@@ -124,6 +125,12 @@ class EdmStage final : public switching::Stage {
     std::uint32_t unanswered = 0;      // READs granted since a packet of an answer came
     Time unanswered_since{};           // the first of them
     Granted granted{};
+
+    // Of answers: all that is known.
+    void forget() {
+      unanswered = 0;
+      granted = {};
+    }
   };
 
   bool take(Time now, const switching::Packet& packet);
@@ -138,6 +145,8 @@ class EdmStage final : public switching::Stage {
   void end_read(Time now, std::uint32_t line);
   void granted_read(Time now, std::uint32_t line, const edm::Grant& grant);
   std::uint32_t host(std::uint64_t mac);
+  std::uint32_t number_of(std::uint64_t mac);
+  std::uint8_t* place_of(std::uint64_t mac);
   std::uint32_t place_of_silent();
   bool is_idle(std::uint32_t number) const;
   void push(Time now, std::uint32_t line, const port::Frame& frame, const Slot& slot);
@@ -162,11 +171,12 @@ class EdmStage final : public switching::Stage {
     std::uint64_t mac = 0;
     Time seen{};  // in either direction
   };
-  std::unordered_map<std::uint64_t, std::uint32_t> hosts_;  // by MAC; asked, never walked
-  std::vector<Host> known_;                                 // by number
-  Time next_look_{};                                        // for one that is silent
-  std::vector<Line> lines_;                                 // by source and destination
-  std::vector<std::uint32_t> busy_;                         // those that hold something, or did a while ago
+  std::array<std::uint8_t, std::size_t{1} << kNumbersBits>
+      numbers_{};                    // by MAC, in the first free place from where its hash says
+  std::vector<Host> known_;          // by number
+  Time next_look_{};                 // for one that is silent
+  std::vector<Line> lines_;          // by source and destination
+  std::vector<std::uint32_t> busy_;  // those that hold something, or did a while ago
   std::vector<Slot> slots_;
   std::vector<std::uint8_t> bytes_;
   std::uint32_t free_ = 0;  // slots, linked

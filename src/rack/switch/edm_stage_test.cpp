@@ -683,6 +683,355 @@ TEST(EdmStage, HostsThatHaveGoneMakeRoomForOthers) {
   EXPECT_GT(stage.counters().strangers, 0u);
 }
 
+// The stage alone, given a frame at a time; its turns besides when a test says so.
+struct Alone {
+  EdmStage stage;
+  Time now = Time::at(Duration::seconds(1));
+  std::size_t left = 0;  // frames that it has given back
+
+  explicit Alone(const EdmStageSettings& settings = {}) : stage(settings) {}
+
+  // Whether the frame has passed, or gone on at once.
+  bool send(Bytes bytes) {
+    const std::size_t before = left;
+    Kept outbox;
+    std::array<Packet, 1> packets{{{{bytes.data(), static_cast<std::uint32_t>(bytes.size())}, {}, {}}}};
+    stage.process(now, packets, outbox);
+    left += outbox.frames.size();
+    return packets[0].action == Packet::Action::kForward || left != before;
+  }
+  bool read(std::uint32_t from, std::uint32_t to, std::uint32_t bytes, std::uint32_t psn = 0) {
+    return send(frame(from, to, Opcode::kRcReadRequest, bytes, psn));
+  }
+  // How many frames it gives back until then.
+  std::size_t until(Duration since_begun) {
+    const std::size_t before = left;
+    Kept outbox;
+    const Time end = Time::at(Duration::seconds(1)) + since_begun;
+    for (int turns = 0; stage.next_deadline() <= end && turns < 100'000; ++turns) {
+      now = std::max(now, stage.next_deadline());
+      stage.on_deadline(now, outbox);
+    }
+    now = end;
+    left += outbox.frames.size();
+    return left - before;
+  }
+};
+
+Bytes to_pair(Bytes bytes, std::uint8_t number) {
+  bytes[14 + 20 + 8 + 7] = number;  // the lowest byte of the queue pair, which is 0x11 else
+  return bytes;
+}
+
+// Packets of 1,024 B and a rest of 100. What host 2 asks of the node shows whether its port is free.
+TEST(EdmStage, OnlyANakOfThePacketsOfTheReadThatWasGrantedLastFreesItsPorts) {
+  const auto is_freed_by = [](Bytes refusal, bool begun) {
+    Alone alone;
+    EXPECT_TRUE(alone.read(0, 1, kLong + 100, 100));
+    if (begun) {
+      alone.send(frame(1, 0, Opcode::kRcReadResponseFirst, kMtu, 100));
+      alone.send(frame(1, 0, Opcode::kRcReadResponseLast, 100, 164));
+    }
+    EXPECT_FALSE(alone.read(2, 1, 64));
+    alone.send(std::move(refusal));
+    return alone.stage.held() == 0;
+  };
+  EXPECT_FALSE(is_freed_by(nak(1, 0, 99), false));
+  EXPECT_TRUE(is_freed_by(nak(1, 0, 100), false));
+  EXPECT_FALSE(is_freed_by(nak(1, 0, 101), false)) << "how long its packets are nobody knows yet";
+  EXPECT_TRUE(is_freed_by(nak(1, 0, 101), true));
+  EXPECT_TRUE(is_freed_by(nak(1, 0, 164), true));
+  EXPECT_FALSE(is_freed_by(nak(1, 0, 165), true));
+  EXPECT_FALSE(is_freed_by(to_pair(nak(1, 0, 101), 0x12), true)) << "another queue pair";
+  EXPECT_FALSE(is_freed_by(nak(3, 0, 100), false)) << "another node";
+  EXPECT_FALSE(is_freed_by(frame(1, 0, Opcode::kRcAcknowledge, 0, 100), false));
+}
+
+// A chunk takes 215 us: the first packet of the answer asks for the second one, which is granted then, if nobody takes it back.
+TEST(EdmStage, AReadOfAnotherQueuePairIsNoneThatIsAskedForAnew) {
+  struct Second {
+    std::uint8_t pair = 0;
+    std::uint32_t psn = 0;
+    bool is_anew = false;
+  };
+  for (const Second& second : {Second{0x11, 10, true}, Second{0x12, 10, false}, Second{0x11, 5'000, false}}) {
+    Alone alone;
+    EXPECT_TRUE(alone.read(0, 1, 1 << 20));
+    alone.send(frame(1, 0, Opcode::kRcReadResponseFirst, kMtu));
+    EXPECT_FALSE(alone.send(to_pair(frame(0, 1, Opcode::kRcReadRequest, 64, second.psn), second.pair)));
+    EXPECT_EQ(alone.until(Duration::microseconds(300)), second.is_anew ? 1u : 0u) << second.psn;
+  }
+}
+
+TEST(EdmStage, AChunkIsAskedForWhenAllOfTheOneBeforeTheLastHasCome) {
+  Alone alone;
+  EXPECT_TRUE(alone.read(0, 1, 64 << 20));
+  std::uint32_t psn = 0;
+  const auto packets_come = [&](std::uint32_t count) {
+    for (const std::uint32_t end = psn + count; psn != end; ++psn)
+      alone.send(frame(1, 0, Opcode::kRcReadResponseMiddle, kMtu, psn));
+  };
+  // Host 2's READ waits for as long as the node's port is taken.
+  std::uint32_t asked = 0;
+  const auto is_taken_at = [&](std::int64_t at) {
+    alone.until(Duration::microseconds(at));
+    const bool taken = !alone.read(2, 1, 64, asked++);
+    alone.send(nak(1, 2, asked - 1));
+    return taken;
+  };
+  packets_come(1);
+  EXPECT_TRUE(is_taken_at(220)) << "the second chunk was asked for when the first had begun to come";
+  packets_come(200);
+  EXPECT_FALSE(is_taken_at(440)) << "240 packets are a chunk";
+  packets_come(50);
+  EXPECT_TRUE(is_taken_at(445)) << "the third";
+  packets_come(1);
+  alone.until(Duration::microseconds(600));
+  EXPECT_FALSE(is_taken_at(680)) << "and one alone";
+}
+
+TEST(EdmStage, ANakCountsOnceAndWhileThereIsSomethingToFree) {
+  Alone alone;
+  EXPECT_TRUE(alone.read(0, 1, kLong));
+  for (int i = 0; i < 2; ++i) alone.send(nak(1, 0, 0));
+  EXPECT_EQ(alone.stage.counters().refused, 1u);
+  EXPECT_TRUE(alone.read(0, 1, 64, 1));
+  alone.until(Duration::milliseconds(1));
+  alone.send(nak(1, 0, 1));
+  EXPECT_EQ(alone.stage.counters().refused, 1u);
+}
+
+TEST(EdmStage, ANakFreesThePortsOfALaterChunkToo) {
+  Alone alone;
+  EXPECT_TRUE(alone.read(0, 1, 1 << 20));
+  alone.send(frame(1, 0, Opcode::kRcReadResponseFirst, kMtu));
+  alone.until(Duration::microseconds(220));
+  EXPECT_FALSE(alone.read(2, 1, 64));
+  alone.send(nak(1, 0, 1));
+  EXPECT_EQ(alone.stage.held(), 0u);
+}
+
+// One of a chunk is, with its headers, longer than a chunk of another. First of both at the scheduler, then of a second chunk and it.
+TEST(EdmStage, ALongReadIsAsUrgentAsAllThatIsLeftOfItAndNotAsItsChunk) {
+  const auto chunk = static_cast<std::uint32_t>(EdmStageSettings{}.chunk);
+  for (const bool begun : {false, true}) {
+    Alone alone;
+    if (!begun) alone.read(4, 1, kLong);
+    EXPECT_EQ(alone.read(2, 1, 4 << 20), begun);
+    if (begun) alone.send(frame(1, 2, Opcode::kRcReadResponseFirst, kMtu));
+    EXPECT_FALSE(alone.read(3, 1, chunk));
+    const std::uint64_t reads = alone.stage.counters().reads;
+    const std::uint64_t bytes = alone.stage.counters().read_bytes;
+    alone.until(begun ? Duration::microseconds(220) : Duration::microseconds(65));
+    EXPECT_EQ(alone.stage.counters().reads, reads + 1) << begun;
+    EXPECT_EQ(alone.stage.counters().read_bytes, bytes + chunk) << begun;
+  }
+}
+
+// Of two chunks, and what is behind it; both wait for the first answer's 57 us.
+TEST(EdmStage, WhatIsBehindALongReadIsAskedForWhenItsLastChunkIsGranted) {
+  Alone alone;
+  EXPECT_TRUE(alone.read(4, 1, kLong));
+  EXPECT_FALSE(alone.read(2, 1, 300 << 10));
+  EXPECT_FALSE(alone.read(2, 1, 64, 300));
+  EXPECT_EQ(alone.until(Duration::microseconds(70)), 1u);
+  EXPECT_EQ(alone.until(Duration::microseconds(400)), 0u) << "its answer has not begun to come";
+  alone.send(frame(1, 2, Opcode::kRcReadResponseFirst, kMtu));
+  EXPECT_EQ(alone.until(Duration::microseconds(420)), 0u) << "the second chunk's time";
+  EXPECT_EQ(alone.until(Duration::microseconds(500)), 1u);
+}
+
+TEST(EdmStage, AReadIsNotAbandonedWhileItsAnswerComes) {
+  Alone alone;
+  EXPECT_TRUE(alone.read(0, 1, 64 << 20));
+  const auto hold_something = [&] { alone.read(0, 1, 64, 1 << 20); };  // which goes when it is overdue
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    if (i % 4 == 0) hold_something();
+    alone.send(frame(1, 0, Opcode::kRcReadResponseMiddle, kMtu, i));
+    alone.until(Duration::milliseconds(i + 1));
+  }
+  EXPECT_EQ(alone.stage.counters().abandoned, 0u);
+  hold_something();
+  alone.until(Duration::milliseconds(40));
+  EXPECT_EQ(alone.stage.counters().abandoned, 1u);
+}
+
+// Its second chunk waits for the first one's 21 ms when it is given up; nothing of its own host does.
+TEST(EdmStage, AReadThatIsAbandonedAsksForNoMore) {
+  Alone alone({.bits_per_second = 100'000'000});
+  EXPECT_TRUE(alone.read(0, 1, 1 << 20));
+  alone.send(frame(1, 0, Opcode::kRcReadResponseFirst, kMtu));
+  EXPECT_FALSE(alone.read(2, 1, 64));
+  alone.until(Duration::milliseconds(3));
+  EXPECT_FALSE(alone.read(3, 1, 64));
+  alone.until(Duration::milliseconds(10));
+  EXPECT_EQ(alone.stage.counters().abandoned, 1u);
+  alone.now = alone.now + Duration::milliseconds(15);
+  EXPECT_TRUE(alone.read(4, 1, 64));
+}
+
+Bytes write(std::uint32_t from, std::uint32_t to, std::uint32_t bytes) {
+  return frame(from, to, Opcode::kRcWriteOnly, bytes);
+}
+
+// The node's port is taken for 6.4 ms.
+TEST(EdmStage, WhatIsBehindAnOverduePacketIsAskedForAnew) {
+  Alone alone({.bits_per_second = 100'000'000});
+  EXPECT_TRUE(alone.read(0, 1, 75 << 10));
+  EXPECT_FALSE(alone.send(write(1, 3, 64)));
+  alone.until(Duration::milliseconds(4));
+  EXPECT_FALSE(alone.send(write(1, 3, 64)));
+  EXPECT_EQ(alone.until(Duration::milliseconds(6)), 1u);
+  EXPECT_EQ(alone.until(Duration::milliseconds(8)), 1u);
+  EXPECT_EQ(alone.stage.counters().overdue, 1u);
+}
+
+// A packet that is a little longer than a chunk, which takes 3.3 ms, is granted in part when it goes.
+TEST(EdmStage, AnOverduePacketLeavesNoGrantToThoseBehindIt) {
+  Alone alone({.bits_per_second = 10'000'000, .chunk = 4'096, .hold = Duration::milliseconds(2)});
+  EXPECT_FALSE(alone.send(write(0, 1, 4'096)));
+  EXPECT_EQ(alone.until(Duration::milliseconds(10)), 1u);
+  EXPECT_EQ(alone.stage.counters().overdue, 1u);
+  EXPECT_TRUE(alone.read(5, 0, 1'024));  // 0.9 ms of host 0's port
+  EXPECT_FALSE(alone.send(write(0, 1, 64)));
+  EXPECT_FALSE(alone.send(write(0, 1, 64)));
+  EXPECT_EQ(alone.until(Duration::microseconds(10'900)), 1u);
+  EXPECT_EQ(alone.until(Duration::microseconds(11'200)), 1u);
+  alone.until(Duration::milliseconds(20));
+  EXPECT_TRUE(alone.send(write(0, 1, 64)));
+  EXPECT_EQ(alone.stage.counters().overdue, 1u);
+}
+
+// As many that read of their neighbours as there are places left.
+void fill_places(Alone& alone, std::uint32_t taken) {
+  for (std::uint32_t i = 0; i + taken < EdmStage::kHosts; i += 2) {
+    EXPECT_TRUE(alone.read(100 + i, 101 + i, 64));
+  }
+}
+
+TEST(EdmStage, WhoTakesAPlaceInheritsNothingOfTheReadsThatWereGrantedToItsFormerHost) {
+  constexpr std::uint32_t kReader = 0, kNode = 1, kNew = 50;
+  for (const bool is_node : {false, true}) {
+    for (const std::uint32_t bytes : {1u << 20, 64u}) {
+      Alone alone;
+      EXPECT_TRUE(alone.read(kReader, kNode, bytes));
+      for (std::uint32_t i = 0; bytes == 64 && i < 7; ++i) alone.read(kReader, kNode, bytes, 1 + i);
+      alone.until(Duration::milliseconds(500));
+      fill_places(alone, 2);
+      is_node ? alone.read(kReader, 100, 64) : alone.read(100, kNode, 64);
+      alone.until(Duration::milliseconds(1'200));
+      const std::uint64_t reads = alone.stage.counters().reads;
+      EXPECT_TRUE(is_node ? alone.read(kReader, kNew, 64) : alone.read(kNew, kNode, 64)) << is_node << " " << bytes;
+      EXPECT_EQ(alone.stage.counters().reads, reads + 1) << is_node << " " << bytes;
+      EXPECT_EQ(alone.stage.counters().strangers, 0u);
+    }
+  }
+}
+
+TEST(EdmStage, TheHostThatHasBeenSilentForLongestMakesRoom) {
+  Alone alone;
+  alone.read(0, 1, 64);
+  alone.until(Duration::milliseconds(100));
+  alone.read(2, 3, 64);
+  alone.until(Duration::milliseconds(500));
+  fill_places(alone, 4);
+  alone.until(Duration::milliseconds(900));
+  EXPECT_TRUE(alone.read(50, 100, 64));
+  EXPECT_EQ(alone.stage.counters().strangers, 1u) << "nobody has been silent for a second";
+  alone.until(Duration::milliseconds(1'200));
+  EXPECT_TRUE(alone.read(50, 100, 64));
+  EXPECT_TRUE(alone.read(2, 3, 64));
+  EXPECT_EQ(alone.stage.counters().strangers, 1u);
+  EXPECT_TRUE(alone.read(0, 100, 64));
+  EXPECT_EQ(alone.stage.counters().strangers, 2u) << "one search in a millisecond";
+  alone.until(Duration::milliseconds(1'202));
+  EXPECT_TRUE(alone.read(0, 100, 64));
+  EXPECT_EQ(alone.stage.counters().strangers, 2u);
+}
+
+// At a megabit a second a chunk takes two seconds. One has one chunk and waits for another, one waits for the first of them; and one has a chunk
+// and waits for nothing.
+TEST(EdmStage, AHostThatWaitsForAGrantKeepsItsPlace) {
+  Alone alone({.bits_per_second = 1'000'000, .hold = Duration::seconds(20)});
+  EXPECT_TRUE(alone.read(0, 1, 1 << 20));
+  alone.send(frame(1, 0, Opcode::kRcReadResponseFirst, kMtu));
+  EXPECT_TRUE(alone.read(2, 3, 1 << 20));
+  alone.send(frame(3, 2, Opcode::kRcReadResponseFirst, kMtu));
+  EXPECT_FALSE(alone.read(4, 3, 1 << 20));
+  alone.until(Duration::milliseconds(500));
+  fill_places(alone, 6);
+  alone.until(Duration::milliseconds(510));
+  EXPECT_TRUE(alone.read(100, 5, 64));
+  alone.until(Duration::milliseconds(1'200));
+  EXPECT_TRUE(alone.read(50, 101, 64));
+  EXPECT_EQ(alone.stage.counters().strangers, 1u);
+  alone.until(Duration::milliseconds(2'400));
+  EXPECT_EQ(alone.stage.counters().abandoned, 0u);
+}
+
+TEST(EdmStage, OffItForgetsTheReadThatIsUnderWayAndWhatWasNotAnswered) {
+  Alone alone;
+  const auto turn = [&](const char* wish) { ASSERT_TRUE(alone.stage.change(wish)); };
+  EXPECT_TRUE(alone.read(0, 1, 1 << 20));
+  alone.send(frame(1, 0, Opcode::kRcReadResponseFirst, kMtu));  // a second chunk is asked for
+  for (std::uint32_t i = 0; i < 8; ++i) EXPECT_TRUE(alone.read(2, 3, 64, i) || i != 0);
+  alone.until(Duration::microseconds(10));
+  EXPECT_EQ(alone.stage.counters().reads, 9u);
+  turn(R"({"on":false})");
+  turn(R"({"on":true})");
+  alone.until(Duration::milliseconds(6));
+  EXPECT_TRUE(alone.read(0, 1, 64, 5'000));
+  EXPECT_TRUE(alone.read(2, 3, 64, 8));
+  EXPECT_EQ(alone.stage.counters().reads, 11u);
+  EXPECT_EQ(alone.stage.counters().unanswered, 0u);
+}
+
+TEST(EdmStage, WhatFindsNoRoomOnItsWayOutGoesInTheNextTurn) {
+  Alone alone;
+  EXPECT_TRUE(alone.read(0, 1, kLong));
+  for (std::uint32_t host = 2; host < 5; ++host) EXPECT_FALSE(alone.read(host, 1, kLong));
+  ASSERT_TRUE(alone.stage.change(R"({"on":false})"));
+  for (const std::size_t room : {std::size_t{1}, std::size_t{2}}) {
+    EXPECT_LE(alone.stage.next_deadline(), alone.now);
+    Kept outbox;
+    outbox.room = room;
+    alone.stage.on_deadline(alone.now, outbox);
+    EXPECT_EQ(outbox.frames.size(), room);
+  }
+  EXPECT_EQ(alone.stage.next_deadline(), Time::never());
+}
+
+TEST(EdmStage, WhenThereIsNoRoomWhatComesGoesWithAllThatItsHostHasForTheOtherOne) {
+  Alone alone({.bits_per_second = 1'000'000, .frames = 512});
+  EXPECT_TRUE(alone.read(2, 3, kLong));
+  EXPECT_FALSE(alone.read(4, 3, 64));
+  std::size_t sent = 0;
+  while ((!alone.send(write(0, 1, 64)) || sent == 0) && sent < 1'000) ++sent;  // the first one is granted
+  EXPECT_EQ(alone.stage.held(), 1u) << "of others";
+  EXPECT_EQ(alone.stage.counters().overflow, sent);
+  EXPECT_EQ(alone.stage.counters().lost, 0u);
+}
+
+// Programs of one NIC, which differ in the second byte of their addresses.
+TEST(EdmStage, WhatAHostSendsToItselfPasses) {
+  Alone alone;
+  for (int i = 0; i < 2; ++i) {
+    Bytes request = frame(0, 0, Opcode::kRcReadRequest, kLong);
+    request[6 + switching::HostStage::kPlaceByte] = 3;
+    EXPECT_TRUE(alone.send(std::move(request)));
+  }
+  EXPECT_EQ(alone.stage.held(), 0u);
+}
+
+TEST(EdmStage, OffItLooksAtNothing) {
+  Alone alone;
+  ASSERT_TRUE(alone.stage.change(R"({"on":false})"));
+  EXPECT_TRUE(alone.read(0, 1, 1 << 20));
+  EXPECT_TRUE(alone.read(0, 1, 1 << 20));
+  EXPECT_EQ(alone.left, 0u);
+  EXPECT_NE(alone.stage.status_json().find(R"("hosts":0)"), std::string::npos);
+}
+
 TEST(EdmStage, SaysWhatMayChange) {
   EdmStage stage({});
   EXPECT_FALSE(stage.change("no"));
