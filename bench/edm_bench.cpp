@@ -1,12 +1,16 @@
 // The scheduler as software: nanoseconds a grant, for as many ports as the paper's cluster and its switch have. And the simulated cluster around it: how its
-// cost grows with messages, and with nodes that have as many messages each.
+// cost grows with messages, and with nodes that have as many messages each. And the stage of the rack's switch, for packets that it lets pass.
 #include <benchmark/benchmark.h>
 
+#include <array>
 #include <vector>
 
 #include "base/rng.h"
 #include "edm/scheduler.h"
+#include "rack/switch/edm_stage.h"
 #include "sim/edm/edm_cluster.h"
+#include "switching/frame_buffer.h"
+#include "wire/frame.h"
 
 namespace {
 
@@ -91,5 +95,65 @@ BENCHMARK(cluster_by_nodes)
     ->Arg(288)
     ->Arg(512)
     ->Complexity();
+
+// Packets of answers, 32 of one node at a time, to readers drawn by chance, of 64 hosts that have all asked each other for something.
+void stage_answers(benchmark::State& state, const char* wish) {
+  constexpr std::uint32_t kHosts = 64;
+  constexpr std::uint32_t kBurst = 32;
+  const auto packet = [](std::uint32_t from, std::uint32_t to, wire::Opcode opcode, std::size_t payload) {
+    const auto mac = [](std::uint32_t host) {
+      return wire::MacAddress{{2, 0, 0, 0, 0, static_cast<std::uint8_t>(host)}};
+    };
+    const auto gid = [](std::uint32_t host) { return wire::Gid::from(wire::Ipv4Address{0x0A4D'0001u + host}); };
+    const wire::HeaderTemplate headers(
+        {.source_mac = mac(from), .destination_mac = mac(to), .source = gid(from), .destination = gid(to)});
+    const std::size_t transport = wire::Bth::kSize + wire::opcode_traits(opcode).extended_length + payload;
+    std::vector<std::uint8_t> bytes(headers.frame_size(transport));
+    const std::size_t at = headers.write(bytes.data(), transport);
+    wire::Bth{.opcode = opcode, .destination = wire::Qpn(0x11)}.write(bytes.data() + at);
+    if (opcode == wire::Opcode::kRcReadRequest)
+      wire::Reth{0, wire::RKey(1), 64}.write(bytes.data() + at + wire::Bth::kSize);
+    headers.seal(bytes.data(), at + transport);
+    return bytes;
+  };
+  rack::EdmStage stage({});
+  switching::FrameBuffer outbox;
+  Time now = Time::at(Duration::seconds(1));
+  const auto pass = [&](std::vector<std::vector<std::uint8_t>>& frames, std::size_t first, std::size_t count) {
+    std::array<switching::Packet, kBurst> packets;
+    for (std::size_t i = 0; i < count; ++i) {
+      auto& bytes = frames[first + i];
+      packets.at(i) = {{bytes.data(), static_cast<std::uint32_t>(bytes.size())}, {}, {}};
+    }
+    stage.process(now, std::span(packets).first(count), outbox);
+  };
+  std::vector<std::vector<std::uint8_t>> requests;
+  for (std::uint32_t from = 0; from < kHosts; ++from) {
+    for (std::uint32_t to = 0; to < kHosts; ++to) {
+      if (from != to) requests.push_back(packet(from, to, wire::Opcode::kRcReadRequest, 0));
+    }
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i, now = now + Duration::microseconds(1)) {
+    pass(requests, i, 1);
+    outbox.clear();
+  }
+  Rng rng(1);
+  std::vector<std::vector<std::uint8_t>> answers;
+  for (std::uint32_t i = 0; i < kHosts * kBurst; ++i) {
+    const std::uint32_t node = i / kBurst;
+    const std::uint32_t reader = (node + 1 + static_cast<std::uint32_t>(rng.below(kHosts - 1))) % kHosts;
+    answers.push_back(packet(node, reader, wire::Opcode::kRcReadResponseOnly, 64));
+  }
+  if (!stage.change(wish)) return state.SkipWithError("refused");
+  std::size_t next = 0;
+  for (auto _ : state) {
+    pass(answers, next, kBurst);
+    next = (next + kBurst) % answers.size();
+  }
+  state.counters["ns/packet"] = benchmark::Counter(static_cast<double>(state.iterations()) * kBurst,
+                                                   benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+BENCHMARK_CAPTURE(stage_answers, granting, R"({"on": true})");
+BENCHMARK_CAPTURE(stage_answers, off, R"({"on": false})");
 
 }  // namespace
