@@ -311,7 +311,7 @@ class Search {
 
 Search search(Scope usual, const Scope& further) {
   if (kAddressSanitizer) {
-    usual.versions -= static_cast<int>(usual.versions > 3);
+    usual.versions -= static_cast<int>(usual.versions > 4);
     --usual.steps;
   }
   const bool goes_further = from_environment("SLUICE_EVERY_WAY", 0) != 0;
