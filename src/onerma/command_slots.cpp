@@ -37,7 +37,7 @@ bool CommandSlots::issue(Time now, const Command& command) {
   ++open_;
   Slot& slot = slots_[index];
   slot.command = command;
-  slot.op = OpId(++sequence_ << 16 | index);
+  slot.op = {};
   slot.issued = now;
   slot.deadline = now + parameters_.dispatch_timeout;
   slot.issue_delay = {};
@@ -103,6 +103,9 @@ CommandSlots::User& CommandSlots::new_user(CompletionRing& ring) {
   if (known == users_.end()) users_.push_back({.ring = &ring});
   return users_[ring.user()];
 }
+
+// As it leaves, not as it is issued: targets tell replays by it, and a slot may wait here for longer than many others take.
+void CommandSlots::number(Slot& slot) { slot.op = OpId(++sequence_ << 16 | index_of(slot)); }
 
 void CommandSlots::on_sent(Time now, Slot& slot) {
   const std::uint16_t index = index_of(slot);

@@ -1,6 +1,6 @@
 // Command slots: the state of every operation that an initiator has open, from its command to its completion. No frames here.
 //
-// Life:       issue() -> waits to enter service -> next_to_send() -> on_sent() -> (write: on_data_sent()) -> complete() or expire().
+// Life:       issue() -> waits to enter service -> next_to_send() -> number() -> on_sent() -> (write: on_data_sent()) -> complete() or expire().
 // Enters:     a read when the solicitation window has room for its answer; a user's in the order of issue, users (rings) by turns of equal
 //             bytes; a write or Rekey at its turn. What has not entered `dispatch_timeout` after its command ends as kDispatchTimeout.
 // Slots:      as many for each user as it takes, while nobody is refused one. A slot is kept for each who was refused within the last
@@ -49,7 +49,7 @@ struct Slot {
   enum class State : std::uint8_t { kFree, kWaiting, kSent, kPulled, kDataSent };
 
   Command command{};
-  OpId op{};
+  OpId op{};  // once it is sent
   Time issued;
   Time deadline;
   Time pulled;  // when the target asked for the data
@@ -80,6 +80,8 @@ class CommandSlots {
 
   // What may enter service next, or nullptr; the same until on_sent() or a change in the window.
   Slot* next_to_send();
+  // Gives it its OpId, for its request, which leaves now.
+  void number(Slot& slot);
   void on_sent(Time now, Slot& slot);
   void on_pull(Time now, Slot& slot);
   void on_data_sent(Time now, Slot& slot);

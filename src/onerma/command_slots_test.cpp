@@ -23,7 +23,10 @@ struct Bench {
     Slot* const slot = slots.next_to_send();
     if (slot == nullptr) return nullptr;
     EXPECT_EQ(slot, slots.next_to_send()) << "the same until it is sent";
+    slots.number(*slot);
     if (first == OpId{}) first = slot->op;
+    sequence = sequence_of(slot->op);
+    sent = slot;
     slots.on_sent(now, *slot);
     return slot->command.completions;
   }
@@ -32,7 +35,9 @@ struct Bench {
   CommandSlots slots{{.slots = 1024}, window};
   std::array<std::uint8_t, kMaxOp> local{};
   CompletionRing a{512}, b{512};
-  OpId first{};  // that was sent
+  OpId first{};                // that was sent
+  std::uint64_t sequence = 0;  // of the last
+  Slot* sent = nullptr;
   Time now = Time::at(Duration::milliseconds(1));
 };
 
@@ -60,6 +65,24 @@ TEST(CommandSlots, AUserAloneHasAllTurnsAndItsReadsGoInOrder) {
     w.slots.on_sent(w.now, *slot);
   }
   EXPECT_EQ(w.send(), nullptr);
+}
+
+// By these targets tell replays, and remember how far they have come.
+TEST(CommandSlots, OperationsAreNumberedInTheOrderInWhichTheyLeaveHoweverLongTheyWait) {
+  Bench w;
+  for (int i = 0; i < 65; ++i) w.issue(w.a, kMaxOp);  // the last does not fit the window
+  for (int i = 0; i < 64; ++i) ASSERT_EQ(w.send(), &w.a);
+  std::uint64_t newest = w.sequence;
+  for (int i = 0; i < 2000; ++i) {
+    w.issue(w.b, 64, OpKind::kWrite);
+    ASSERT_EQ(w.send(), &w.b);
+    EXPECT_EQ(w.sequence, ++newest);
+    w.slots.complete(w.now, *w.sent, Status::kOk);
+    w.b.pop();
+  }
+  w.slots.complete(w.now, *w.slots.find(w.first), Status::kOk);
+  ASSERT_EQ(w.send(), &w.a);
+  EXPECT_EQ(w.sequence, newest + 1);
 }
 
 TEST(CommandSlots, WhatWasSentLateEndsNoLaterForIt) {
@@ -92,6 +115,28 @@ TEST(CommandSlots, AFullWindowHoldsReadsBackAndLetsWritesPass) {
   EXPECT_EQ(w.window.used(), 0u);
   EXPECT_EQ(w.slots.open(), 0u);
   EXPECT_EQ(w.slots.next_deadline(), Time::never());
+}
+
+// Who stops asking has lost its turn: what it asks for much later is a new wish, behind those of who has asked all the time.
+TEST(CommandSlots, WhoHasNotAskedForLongWaitsAnew) {
+  SolicitationWindow window{1 << 24};
+  CommandSlots slots({.slots = 2}, window);
+  std::array<std::uint8_t, 64> local{};
+  CompletionRing a{512}, b{512}, c{512};
+  Time now = Time::at(Duration::milliseconds(1));
+  const auto issue = [&](CompletionRing& ring) {
+    return slots.issue(now, {.op = OpKind::kRead, .local = local, .completions = &ring});
+  };
+  ASSERT_TRUE(issue(c) && issue(c));
+  EXPECT_FALSE(issue(a));
+  now = now + SlotParameters{}.dispatch_timeout / 2;
+  EXPECT_FALSE(issue(b));
+  now = now + SlotParameters{}.dispatch_timeout / 2;
+  EXPECT_FALSE(issue(b));
+  EXPECT_FALSE(issue(a));  // its time was over
+  slots.complete(now, *slots.next_to_send(), Status::kOk);
+  EXPECT_FALSE(issue(a));
+  EXPECT_TRUE(issue(b));
 }
 
 // Users who want without end, called in the same order each time; each operation ends in its turn. How many each has had.

@@ -133,22 +133,26 @@ TEST(Executor, BelowOneAnOperationLeavesLessThanOnceARoundTrip) {
   EXPECT_EQ(b.executor.next_deadline(), b.now + Duration::microseconds(24));
 }
 
+// A path's, which time-outs have cut, and the node's, which dispatch time-outs have.
 TEST(Executor, AWindowThatGrowsIsPacedAtWhatItIsNow) {
-  ExecutorParameters p;
-  p.base_rtt = Duration::microseconds(8);
-  Bench b(p);
-  const PathId path = b.executor.add_path();
-  for (int i = 0; i < 20; ++i) b.submit(path);
-  ASSERT_EQ(b.issued(), 1);
-  while (b.executor.window(path).size != kOne / 100) {
-    b.end(Duration::milliseconds(1), Status::kTimeout);
+  for (const Status cut : {Status::kTimeout, Status::kDispatchTimeout}) {
+    ExecutorParameters p;
+    p.base_rtt = Duration::microseconds(8);
+    Bench b(p);
+    const PathId path = b.executor.add_path();
+    const CongestionWindow& window = cut == Status::kTimeout ? b.executor.window(path) : b.executor.local_window();
+    for (int i = 0; i < 40; ++i) b.submit(path);
     ASSERT_EQ(b.issued(), 1);
+    while (window.size != kOne / 100) {
+      b.end(Duration::milliseconds(1), cut);
+      ASSERT_EQ(b.issued(), 1);
+    }
+    b.end(Duration::milliseconds(1), cut);
+    ASSERT_EQ(b.issued(), 1);
+    b.end(Duration::microseconds(4));  // a quarter more
+    EXPECT_EQ(b.issued(), 0);
+    EXPECT_LE(b.executor.next_deadline(), b.now + Duration::microseconds(8) * 4) << to_string(cut);
   }
-  b.end(Duration::milliseconds(1), Status::kTimeout);
-  ASSERT_EQ(b.issued(), 1);
-  b.end(Duration::microseconds(4));  // a quarter more
-  EXPECT_EQ(b.issued(), 0);
-  EXPECT_LE(b.executor.next_deadline(), b.now + Duration::microseconds(8) * 4);
 }
 
 TEST(Executor, EachFailureIsHeardByTheWindowThatItSpeaksOf) {

@@ -107,6 +107,7 @@ bool Initiator::send_request(Time now, Slot& slot, port::FrameSink& sink) {
   const std::size_t size = FrameWriter::frame_size(body);
   std::uint8_t* const frame = sink.reserve(size);
   if (frame == nullptr) return false;
+  slots_.number(slot);
   const Header header = header_of(slot, held.current.grant, kind);
   writer_.write(frame, held.peer, header, body);
   if (body != 0) {

@@ -111,10 +111,10 @@ remote::Status status_of(Status failure, bool touched) {
   return denied ? remote::Status::kAccessDenied : remote::Status::kUnreachable;
 }
 
-// Whether memory may have changed.
+// Whether memory may have changed: not before the data have left, whatever became of the request.
 bool touches(const Completion& completion) {
   const Status s = completion.status;
-  return completion.op != OpKind::kRead && (s == Status::kOk || s == Status::kTimeout || s == Status::kReplay);
+  return completion.data_left && (s == Status::kOk || s == Status::kTimeout || s == Status::kReplay);
 }
 
 }  // namespace
@@ -346,7 +346,7 @@ void RemoteOnerma::ended(Piece& piece, const Completion& completion) {
 bool RemoteOnerma::retry(Piece& piece, const Completion& completion) {
   const Status status = completion.status;
   if (status == Status::kBadBounds || status == Status::kRightMissing || now_ >= piece.transfer->give_up) return false;
-  if (touches(completion) && completion.data_left && !parameters_.repeat_writes) return false;
+  if (touches(completion) && !parameters_.repeat_writes) return false;
   if (status == Status::kBadKey && !another_key(piece)) return wait_for_key(piece);
   resubmit(piece);
   return true;

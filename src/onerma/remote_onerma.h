@@ -20,7 +20,7 @@
 //             (kInOrder), and beyond `transfers`, it waits besides. One that has begun to succeed goes on until an operation of it fails after that;
 //             what of it has not been issued by then is not. What waits for a key when its time is over has failed.
 // Errors:     kAccessDenied: bad key, bounds or right. kUnreachable: not done when `give_up` was over. kUnknown: a write that failed after
-//             some part of it had been done, or may have been.
+//             some part of it had been done, or may have been: its data had left.
 // Threads:    one owner, the scheduler's. After set-up nothing is allocated, but for coroutines by who makes them.
 // Limits:     Parameters; what is beyond waits its turn.
 // Source:     1RMA §3 (ordering and retry are software's), §5.2; ARCHITECTURE.md "Contracts" (RemoteMemory).

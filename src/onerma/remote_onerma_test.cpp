@@ -139,6 +139,23 @@ TEST(RemoteOnerma, AWriteThatMayHaveBeenDoneIsNotDoneAgainUnlessItMayBe) {
   }
 }
 
+// Each try's, whatever the last one came to.
+TEST(RemoteOnerma, AWriteOneTryOfWhichMayHaveBeenDoneIsInDoubtAlthoughTheNextCannotHaveBeen) {
+  RemoteOnerma::Parameters parameters;
+  parameters.repeat_writes = true;
+  parameters.give_up = Duration::milliseconds(1);
+  ClientWorld w(parameters);
+  int writes = 0;
+  w.world.set_tap([&](MutableBytes frame) {
+    Message message;
+    if (parse(frame, message) != Verdict::kOk) return true;
+    writes += message.header.kind == Kind::kWriteRequest ? 1 : 0;
+    return message.header.kind != Kind::kCompletion && writes == 1;
+  });
+  EXPECT_EQ(w.run(remote::write_operation(w.at(0), noise(100, 1))), remote::Status::kUnknown);
+  EXPECT_EQ(w.b.node->target().counters().writes, 1u);
+}
+
 TEST(RemoteOnerma, OperationsAreNoLongerThanFramesMayBe) {
   RemoteOnerma::Parameters parameters;
   parameters.piece = 1024;
@@ -156,14 +173,15 @@ TEST(RemoteOnerma, OperationsAreNoLongerThanFramesMayBe) {
   EXPECT_EQ(longest, FrameWriter::frame_size(1024));
 }
 
-TEST(RemoteOnerma, ADeadNodeIsUnreachableForReadsAndNotForWritesThatNeverLeft) {
+// None of a write has been done whose data nobody has asked for.
+TEST(RemoteOnerma, ANodeThatWasDeadFromTheBeginningIsUnreachableForReadsAndWrites) {
   RemoteOnerma::Parameters quick;
   quick.give_up = Duration::milliseconds(1);
   ClientWorld w(quick);
   World::kill(w.b);
   std::vector<std::uint8_t> bytes(10'000);
   EXPECT_EQ(w.run(remote::read_operation(w.at(0), bytes)), remote::Status::kUnreachable);
-  EXPECT_EQ(w.run(remote::write_operation(w.at(0), bytes)), remote::Status::kUnknown);
+  EXPECT_EQ(w.run(remote::write_operation(w.at(0), bytes)), remote::Status::kUnreachable);
   EXPECT_EQ(w.a.node->initiator().slots().open(), 0u);
 }
 

@@ -21,6 +21,9 @@ OpKind op_of(Kind request) {
   return request == Kind::kWriteRequest ? OpKind::kWrite : OpKind::kRekey;
 }
 
+// So many hold so much that one more makes no difference to who is alone.
+constexpr std::uint32_t kManyFrames = 8;
+
 memory::Access access_of(OpKind op) { return op == OpKind::kRead ? memory::kRemoteRead : memory::kRemoteWrite; }
 
 std::size_t body_of(Kind answer, std::uint32_t length) {
@@ -35,9 +38,13 @@ Target::Target(const TargetConfig& config, Regions& regions, SolicitationWindow&
       regions_(regions),
       window_(window),
       writer_(config.mac, config.ip, kUdpPort),
+      seen_(config.remembered),
       answers_(config.queue),
       waiting_(config.queue),
       places_(config.pulls),
+      spare_(window.limit() >= kManyFrames * wire_bytes(kMaxOp) && config.pulls >= kManyFrames
+                 ? Spare{.places = 1, .bytes = wire_bytes(kMaxOp)}
+                 : Spare{}),
       alike_(std::bit_ceil(std::size_t{config.pulls}), kNoIndex) {
   SLUICE_CHECK(config.boot.value >> 24 == 0 && config.queue != 0);
   SLUICE_CHECK(config.pulls != 0 && config.pulls < kNoIndex);
@@ -114,10 +121,24 @@ void Target::on_request(Time now, MutableBytes frame, const Message& message) {
     return complete(job, Status::kBadKey);
   }
   if (const Status status = judge(job); status != Status::kOk) return complete(job, status);
+  job.again = !is_first(message);
+  if (!read) {
+    if (const Place* const first = asked_as(job)) return on_double(job, *first);
+  }
+  // A copy of a write that still waits, perhaps the genuine one, is told at its turn.
+  if (job.again && (read || shares_[share_of(job.initiator)].line.empty())) {
+    ++counters_.requests_again;
+    return;
+  }
   if (read) return answer(job);
-  if (const Place* const first = asked_as(job)) return on_double(job, *first);
   wait(job);
   start_pulls(now);
+}
+
+// Of what is plain nobody knows who has sent it: numbers that are made up would keep others' requests out.
+bool Target::is_first(const Message& message) {
+  const Header& h = message.header;
+  return h.plain || seen_.take(h.region, h.initiator, h.boot, h.op);
 }
 
 // By what is said in clear: who says that he is another is shed as that one, and fills no line.
@@ -246,9 +267,16 @@ void Target::start_pulls(Time now) {
     const Job& next = waiting_[shares_[share].line.first()].job;
     const std::uint32_t bytes = wire_bytes(next.length);
     const Place* const first = asked_as(next);
+    if (first == nullptr && next.again) {  // what it is a copy of has had its pull, which is over
+      take_waiting(share);
+      ++counters_.requests_again;
+      continue;
+    }
     if (first == nullptr) {
-      if (free_.empty() || answers_.size() >= room_for(Kind::kPull)) return window_.want_nothing(Side::kPulls);
-      if (!window_.has_room(Side::kPulls, bytes)) return;
+      const Spare spare = shares_[share].held == 0 ? Spare{} : spare_;
+      if (free_.size() <= spare.places || answers_.size() >= room_for(Kind::kPull))
+        return window_.want_nothing(Side::kPulls);
+      if (!window_.has_room(Side::kPulls, bytes + spare.bytes)) return;
     }
     Job job = take_waiting(share);
     if (first != nullptr) {
@@ -367,8 +395,8 @@ void Target::on_deadline(Time now) {
 
 bool Target::poll_transmit(Time now, port::FrameSink& sink) {
   // Here, not where data give room back: the window may be shared with an initiator, whose turn it may be.
-  start_pulls(now);
-  while (!answers_.empty()) {
+  // And again after each answer that is dropped here, which gives its place back.
+  for (start_pulls(now); !answers_.empty(); start_pulls(now)) {
     const Job& job = answers_.front();
     const std::uint32_t bytes = wire_bytes(static_cast<std::uint32_t>(body_of(job.kind, job.length)));
     if (is_over(now, job)) {
@@ -410,13 +438,13 @@ bool Target::prepare(Job& job, Sealer*& sealer) {
   if (job.kind == Kind::kReadResponse && !current) {
     job.kind = Kind::kCompletion;
     job.status = Status::kBadKey;
-    ++counters_.old_key;
   }
   return true;
 }
 
 Target::Sent Target::send(Job job, port::FrameSink& sink) {
   Sealer* sealer = nullptr;
+  const bool read = job.kind == Kind::kReadResponse;
   if (job.kind != Kind::kRefusal && !prepare(job, sealer)) return Sent::kDropped;
   const std::size_t body = body_of(job.kind, job.length);
   const std::size_t size = FrameWriter::frame_size(body);
@@ -448,7 +476,8 @@ Target::Sent Target::send(Job job, port::FrameSink& sink) {
     sealer->seal(frame, header, body);
   }
   sink.commit(size);
-  counters_.reads += job.kind == Kind::kReadResponse ? 1 : 0;
+  // Once for each, however often a full sink was tried.
+  if (read) ++(job.kind == Kind::kReadResponse ? counters_.reads : counters_.old_key);
   return Sent::kYes;
 }
 

@@ -1,16 +1,21 @@
-// Target: requests in, answers out. It keeps nothing of an initiator: a read is forgotten when it is answered, a write or Rekey when its
-// data have come or its time is over.
+// Target: requests in, answers out. It needs nothing of an initiator: a read is forgotten when it is answered, a write or Rekey when its
+// data have come or its time is over. Of its requests it remembers that they have come, as long as it can.
 //
-// Read:       request -> queued -> response, sealed under a counter that is used once; a replayed request is answered again, anew.
+// Read:       request -> queued -> response, sealed under a counter that is used once.
 // Write:      request -> queued -> window and a place -> kPull -> kData that carries the pull's counter, once -> memory -> kCompletion.
 //             Data that come twice, late, or for another pull are refused as a replay.
 //             A request whose data have been asked for, and have not come, gets no second place: replays of one hold one. If it comes from
 //             another MAC, which nothing authenticates, the same pull goes there, too: who overtakes a request keeps nobody from its data.
-// Sheds:      a request that finds more than `nack_bytes` of answers or of unasked data before it, or half of the queue full of answers:
-//             kRefusal, before any cryptography. A quarter of the queue takes refusals and pulls besides, the last what ends writes.
-// Shares:     requests that wait to be pulled stand in kShares lines, by initiator. The line that has least of the window is next, so that who
-//             asks for much, or gives no data for what he has asked, keeps nobody else waiting; and nobody fills the lines alone: a line is
-//             at most as long as there is room besides, and sheds when it has more than its part of `nack_bytes`.
+// Again:      a sealed request is obeyed once (seen_requests.h). A copy is counted and not answered, but one of a write under way, above; one of a
+//             write that still waits is told at its turn. What was shed or refused has not been obeyed.
+// Sheds:      kRefusal, before any cryptography: a read that finds more than `nack_bytes` of answers before it, or half of the queue full of
+//             answers; a write or Rekey when more than `nack_bytes` of data wait to be asked for and its line (Shares) has more than its part
+//             of those, or has as many requests as the lines have places left. A quarter of the queue takes refusals and pulls besides, the
+//             last what ends writes.
+// Shares:     requests that wait to be pulled stand in kShares lines, by initiator. The line that has least of the window is next, and room for
+//             one operation is left for a line that has none: who asks for much, or gives no data for all that he has asked, takes from
+//             others no more than their part of what is free, and keeps who comes then waiting for a `pull_timeout` at most, where two do so
+//             or the window is small. Whose numbers fall into one line share it.
 // Refuses:    authentic but wrong: kCompletion, sealed (bad bounds, right missing, a key of before the Rekey). Not authentic: kRefusal.
 // Errors:     never fails on input; every refusal is counted.
 // Threads:    one owner; nothing is allocated after set-up.
@@ -26,6 +31,7 @@
 #include "onerma/index_fifo.h"
 #include "onerma/message.h"
 #include "onerma/regions.h"
+#include "onerma/seen_requests.h"
 #include "onerma/window.h"
 #include "port/port.h"
 
@@ -40,6 +46,7 @@ struct TargetConfig {
   Duration pull_timeout = Duration::microseconds(25);  // not above the initiators' time-out
   std::uint16_t pulls = 256;                           // solicited at once
   std::uint32_t queue = 4096;                          // answers, and requests that wait to be pulled
+  std::uint32_t remembered = 1024;  // initiators, for each region, whose requests are told from replays
 };
 
 struct TargetCounters {
@@ -52,8 +59,9 @@ struct TargetCounters {
   std::uint64_t forged = 0;   // tag wrong, no such region, or of no generation that we know
   std::uint64_t old_key = 0;  // sealed under the key of before the last Rekey
   std::uint64_t plain_refused = 0;
-  std::uint64_t replays = 0;  // data twice, late, or for another pull
-  std::uint64_t doubled = 0;  // requests whose data had been asked for and had not come yet
+  std::uint64_t replays = 0;         // data twice, late, or for another pull
+  std::uint64_t doubled = 0;         // requests whose data had been asked for and had not come yet
+  std::uint64_t requests_again = 0;  // replayed, doubled on the way, or too late to be told from those
   std::uint64_t bad_bounds = 0;
   std::uint64_t right_missing = 0;
   std::uint64_t dropped = 0;  // answers for which there was no place
@@ -71,6 +79,7 @@ struct TargetCounters {
     visit("plain_refused", "plain messages refused", plain_refused);
     visit("replays", "data refused as replays", replays);
     visit("doubled", "requests doubled or replayed while their data were asked for", doubled);
+    visit("requests_again", "requests not answered since they had been, or were too late to tell", requests_again);
     visit("bad_bounds", "requests outside their region", bad_bounds);
     visit("right_missing", "requests without the right", right_missing);
     visit("dropped", "answers dropped for want of a place", dropped);
@@ -104,6 +113,7 @@ class Target {
     Rights rights{};
     bool plain = false;
     bool of_data = false;  // kCompletion
+    bool again = false;    // a copy of a request that has come before
     std::uint16_t place = 0;
     std::uint32_t length = 0;
     Peer to{};
@@ -141,6 +151,11 @@ class Target {
     std::uint64_t waiting_bytes = 0;
     std::uint64_t held = 0;  // of the window, by pulls under way
   };
+  // What is left free for a share that holds nothing.
+  struct Spare {
+    std::size_t places = 0;
+    std::uint32_t bytes = 0;
+  };
   // Data that have been asked for.
   struct Place {
     Job job{};
@@ -158,6 +173,7 @@ class Target {
   void on_request(Time now, MutableBytes frame, const Message& message);
   void on_data(Time now, MutableBytes frame, const Message& message);
   Status judge(const Job& job);
+  bool is_first(const Message& message);
   Status execute(const Job& job, MutableBytes body);
   void refuse(MutableBytes frame, const Message& message, Status status);
   std::size_t room_for(Kind answer) const;
@@ -183,6 +199,7 @@ class Target {
   Regions& regions_;
   SolicitationWindow& window_;
   FrameWriter writer_;
+  SeenRequests seen_;
   Ring answers_;
   std::vector<Waiting> waiting_;  // to be pulled
   std::vector<std::uint16_t> free_waiting_;
@@ -191,6 +208,7 @@ class Target {
   std::uint32_t turn_ = 0;   // the share that comes first where several have as little
   std::vector<Place> places_;
   std::vector<std::uint16_t> free_;
+  Spare spare_;
   std::vector<std::uint16_t> alike_;  // open places by initiator and operation: buckets
   IndexFifo<Place> asked_;            // those that are open, in the order of asking
   std::uint64_t counter_ = 0;

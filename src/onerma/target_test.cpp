@@ -112,20 +112,34 @@ TEST(Target, PullsWhoseTimeIsOverBeforeThePortHasRoomAreNotSent) {
   w.sink.full = true;
   std::uint64_t op = 0;
   for (int round = 0; round < 20; ++round) {
-    for (int i = 0; i < 15; ++i) w.request(Kind::kWriteRequest, ++op, 4096);
+    for (int i = 0; i < 14; ++i) w.request(Kind::kWriteRequest, ++op, 4096);
     w.flush();
     w.pass(Duration::microseconds(26));
   }
-  for (int i = 0; i < 15; ++i) w.request(Kind::kWriteRequest, ++op, 4096);
+  for (int i = 0; i < 14; ++i) w.request(Kind::kWriteRequest, ++op, 4096);
   w.sink.full = false;
   w.flush();
-  EXPECT_EQ(w.sink.pulls.size(), 15u);
+  EXPECT_EQ(w.sink.pulls.size(), 14u);
   EXPECT_LE(w.sink.pulls.size() * FrameWriter::frame_size(4096), w.node.window().limit());
-  EXPECT_EQ(w.counters().pull_timeouts, 300u);
+  EXPECT_EQ(w.counters().pull_timeouts, 280u);
   EXPECT_EQ(w.counters().dropped, 0u);
   w.send_data(4096);
   w.flush();
   EXPECT_EQ(w.sink.completed, std::vector{Status::kOk});
+}
+
+TEST(Target, AReadThatItsKeyHasLeftIsCountedOnceHoweverOftenAFullPortIsTried) {
+  TargetWorld w;
+  w.sink.full = true;
+  w.request(Kind::kReadRequest, 1, 64);
+  ASSERT_TRUE(w.node.regions().rekey(w.region, test_key(2)));
+  for (int i = 0; i < 5; ++i) w.flush();
+  EXPECT_EQ(w.counters().old_key, 0u);
+  w.sink.full = false;
+  w.flush();
+  EXPECT_EQ(w.sink.completed, std::vector{Status::kBadKey});
+  EXPECT_EQ(w.counters().old_key, 1u);
+  EXPECT_EQ(w.counters().reads, 0u);
 }
 
 TEST(Target, APullIsNotSentAtTheMomentAtWhichItsTimeIsOver) {
@@ -173,17 +187,81 @@ TEST(Target, ReplaysOfOneRequestHoldOnePlace) {
   EXPECT_EQ(w.sink.pulls.size(), 1u);
   EXPECT_EQ(w.node.window().used(), FrameWriter::frame_size(4096));
   EXPECT_EQ(w.counters().doubled, 999u);
-  // Others have their places, and it has another one when its time is over.
+  // Others have their places, and it has none again when its time is over: its initiator has given it up.
   w.request(Kind::kWriteRequest, 2, 4096);
   w.flush();
   EXPECT_EQ(w.sink.pulls.size(), 2u);
   w.pass(Duration::microseconds(26));
-  w.request(Kind::kWriteRequest, 1, 4096);
+  for (int i = 0; i < 10; ++i) w.request(Kind::kWriteRequest, 1, 4096);
   w.flush();
-  EXPECT_EQ(w.sink.pulls.size(), 3u);
-  w.send_data(4096);
+  EXPECT_EQ(w.sink.pulls.size(), 2u);
+  EXPECT_EQ(w.counters().requests_again, 10u);
+  EXPECT_EQ(w.node.target().open_pulls(), 0u);
+}
+
+// 35 bytes are answered for each one that asks: nobody without a key is to have that twice.
+TEST(Target, AReadThatIsReplayedIsNotAnsweredAgain) {
+  TargetWorld w;
+  for (int i = 0; i < 1000; ++i) {
+    w.request(Kind::kReadRequest, 1, 4096);
+    w.flush();
+  }
+  EXPECT_EQ(w.sink.sent[Kind::kReadResponse], 1);
+  EXPECT_EQ(w.counters().requests_again, 999u);
+  // Whoever else asks, and whatever else it asks itself, has its answer.
+  w.request(Kind::kReadRequest, 2, 4096);
+  w.be(InitiatorId(10));
+  w.request(Kind::kReadRequest, 1, 4096);
   w.flush();
-  EXPECT_EQ(w.sink.completed, std::vector{Status::kOk});
+  EXPECT_EQ(w.sink.sent[Kind::kReadResponse], 3);
+}
+
+// A derived key's place in the cache goes to whoever names another one, with a forged tag: what has been seen does not hang on that.
+TEST(Target, ForgedRequestsDoNotMakeItForgetWhatItHasSeen) {
+  NodeConfig config;
+  config.cached_keys = 1;
+  config.target.remembered = 1;
+  TargetWorld w(config);
+  w.request(Kind::kReadRequest, 1, 64);
+  Header forged = w.header_of(Kind::kReadRequest, 2);
+  forged.initiator = InitiatorId(10);
+  w.send(forged, std::array<std::uint8_t, kRequestBody>{});
+  EXPECT_EQ(w.counters().forged, 1u);
+  w.request(Kind::kReadRequest, 1, 64);
+  w.flush();
+  EXPECT_EQ(w.sink.sent[Kind::kReadResponse], 1);
+  EXPECT_EQ(w.counters().requests_again, 1u);
+}
+
+// Nor do plain requests, whose numbers anybody may make up, where they are obeyed; of those themselves nothing is known.
+TEST(Target, PlainRequestsAreNotToldFromReplaysAndKeepNoSealedOnesOut) {
+  NodeConfig config;
+  config.allow_plain = true;
+  TargetWorld w(config);
+  Header plain = w.header_of(Kind::kReadRequest, 1'000'000);
+  plain.plain = true;
+  std::array<std::uint8_t, kRequestBody> body{};
+  RequestBody{kBase, 64}.write(body.data());
+  w.send(plain, body);
+  w.send(plain, body);
+  w.request(Kind::kReadRequest, 1, 64);
+  w.flush();
+  EXPECT_EQ(w.sink.sent[Kind::kReadResponse], 3);
+  EXPECT_EQ(w.counters().requests_again, 0u);
+}
+
+// What was shed has not been seen: its copy may find less before it.
+TEST(Target, ARequestThatWasShedIsNoReplayWhenItComesAgain) {
+  NodeConfig config;
+  config.target.nack_bytes = 1;
+  TargetWorld w(config);
+  w.request(Kind::kReadRequest, 1, 64);
+  w.request(Kind::kReadRequest, 2, 64);
+  w.flush();
+  EXPECT_EQ(w.counters().nacks, 1u);
+  w.request(Kind::kReadRequest, 2, 64);
+  w.flush();
+  EXPECT_EQ(w.sink.sent[Kind::kReadResponse], 2);
 }
 
 TEST(Target, ReplaysThatWaitForThePlaceOfTheirFirstAreDroppedAtTheirTurn) {
@@ -200,6 +278,29 @@ TEST(Target, ReplaysThatWaitForThePlaceOfTheirFirstAreDroppedAtTheirTurn) {
   w.flush();
   ASSERT_EQ(w.sink.pulls.size(), 3u);
   EXPECT_EQ(w.sink.pulls.back().op, OpId(std::uint64_t{3} << 16));
+  EXPECT_EQ(w.counters().doubled, 9u);
+}
+
+TEST(Target, ACopyThatStillStandsInLineWhenItsFirstIsOverHasNoPullOfItsOwn) {
+  NodeConfig config;
+  config.target.pulls = 1;
+  TargetWorld w(config);
+  w.request(Kind::kWriteRequest, 1, 64);
+  w.be(InitiatorId(10));
+  for (int i = 0; i < 2; ++i) w.request(Kind::kWriteRequest, 2, 64);
+  w.be(InitiatorId(11));
+  for (std::uint64_t op = 3; op < 5; ++op) w.request(Kind::kWriteRequest, op, 64);
+  w.flush();
+  for (std::size_t i = 0; i < 4; ++i) {
+    ASSERT_EQ(w.sink.pulls.size(), i + 1);
+    w.be(w.sink.pulls.back().initiator);
+    w.send_data(64);
+    w.flush();
+  }
+  EXPECT_EQ(w.sink.pulls.size(), 4u);
+  EXPECT_EQ(w.counters().writes, 4u);
+  EXPECT_EQ(w.counters().doubled, 0u);
+  EXPECT_EQ(w.counters().requests_again, 1u);
 }
 
 // Its MAC is not authenticated: a captured request that is sent on from another one, and comes first, does not take the genuine one's place.
@@ -355,7 +456,29 @@ TEST(Target, WhoGivesNoDataKeepsNobodyElseFromWriting) {
   }
 }
 
-TEST(Target, WhoIsAloneHasAllOfTheWindowAndWhoComesThenIsNext) {
+// Nor is who asks for one thing at a time kept waiting by who gives nothing for all that he has asked: one operation's room is never his.
+TEST(Target, WhoGivesNoDataDoesNotMakeWhoComesThenWaitForATimeOut) {
+  constexpr InitiatorId kSilent{9}, kHonest{10};
+  for (const std::uint32_t length : {0u, 64u, 4096u}) {
+    TargetWorld w;
+    std::uint64_t op = 0;
+    w.be(kSilent);
+    for (int i = 0; i < 300; ++i) w.request(Kind::kWriteRequest, ++op, length);
+    w.flush();
+    w.be(kHonest);
+    for (int i = 0; i < 100; ++i) {  // no time passes
+      w.request(Kind::kWriteRequest, ++op, 4096);
+      w.flush();
+      ASSERT_EQ(w.sink.pulls.back().initiator, kHonest) << length;
+      w.send_data(4096);
+      w.flush();
+    }
+    EXPECT_EQ(w.counters().writes, 100u);
+    EXPECT_EQ(w.counters().pull_timeouts, 0u);
+  }
+}
+
+TEST(Target, WhoIsAloneHasAllOfTheWindowButAnOperationsRoomAndWhoComesThenIsNext) {
   TargetWorld w;
   std::uint64_t op = 0;
   w.be(InitiatorId(10));
@@ -365,14 +488,17 @@ TEST(Target, WhoIsAloneHasAllOfTheWindowAndWhoComesThenIsNext) {
   w.be(InitiatorId(9));
   for (int i = 0; i < 30; ++i) w.request(Kind::kWriteRequest, ++op, 4096);
   w.flush();
-  EXPECT_EQ(w.node.target().open_pulls(), 15u);
+  EXPECT_EQ(w.node.target().open_pulls(), 14u);
   w.be(InitiatorId(10));
   w.request(Kind::kWriteRequest, ++op, 4096);
+  w.request(Kind::kWriteRequest, ++op, 4096);
   w.flush();
-  ASSERT_EQ(w.sink.pulls.back().initiator, InitiatorId(9));
-  w.be(InitiatorId(9));
+  ASSERT_EQ(w.sink.pulls.back().initiator, InitiatorId(10));
+  ASSERT_EQ(w.node.target().open_pulls(), 15u);
+  const std::size_t pulled = w.sink.pulls.size();
   w.send_data(4096);
   w.flush();
+  ASSERT_EQ(w.sink.pulls.size(), pulled + 1);
   EXPECT_EQ(w.sink.pulls.back().initiator, InitiatorId(10));
 }
 
@@ -410,6 +536,33 @@ TEST(Target, RoomThatAReadNoLongerWantsIsForAPullInTheSameTurn) {
     ASSERT_FALSE(ring.empty());
     EXPECT_TRUE(w.node.poll_transmit(w.now, w.sink));
     EXPECT_EQ(w.sink.pulls.size(), 4u);
+  }
+}
+
+// Whoever is asked first in that turn: nobody calls again before something comes.
+TEST(Target, APullWhoseRegionHasGoneMakesWayForTheNextInTheSameTurn) {
+  for (int first = 0; first < 2; ++first) {
+    NodeConfig config;
+    config.target.pulls = 1;
+    TargetWorld w(config);
+    std::vector<std::uint8_t> others(1 << 12);
+    const RegionId other = w.node.regions().add(others, kBase, memory::kAllAccess, test_key(2)).value();
+    for (int i = 0; i < first; ++i) w.node.poll_transmit(w.now, w.sink);
+    w.sink.full = true;
+    Header header = w.header_of(Kind::kWriteRequest, 1);
+    header.region = other;
+    w.sealer.set_key(w.node.regions().grant(other, TargetWorld::kInitiator, {Rights::kAll})->key);
+    std::array<std::uint8_t, kRequestBody> body{};
+    RequestBody{kBase, 64}.write(body.data());
+    w.send(header, body);
+    w.flush();
+    w.be(TargetWorld::kInitiator);
+    w.request(Kind::kWriteRequest, 2, 64);
+    ASSERT_TRUE(w.node.regions().remove(other));
+    w.sink.full = false;
+    EXPECT_TRUE(w.node.poll_transmit(w.now, w.sink));
+    ASSERT_EQ(w.sink.pulls.size(), 1u);
+    EXPECT_EQ(w.sink.pulls[0].region, w.region);
   }
 }
 

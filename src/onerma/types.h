@@ -19,10 +19,12 @@ using InitiatorId = Strong<struct InitiatorIdTag, std::uint64_t>;
 // One life of a node, 24 bits.
 using Boot = Strong<struct BootTag, std::uint32_t>;
 using SlotId = Strong<struct SlotIdTag, std::uint16_t>;
-// An attempt at an operation: command slot below, above it a number that an initiator uses once in its life.
+// An attempt at an operation: command slot below, above it a number that an initiator uses once in its life, in the order in which its
+// requests leave.
 using OpId = Strong<struct OpIdTag, std::uint64_t>;
 
 inline constexpr SlotId slot_of(OpId op) { return SlotId(static_cast<std::uint16_t>(op.value)); }
+inline constexpr std::uint64_t sequence_of(OpId op) { return op.value >> 16; }
 
 enum class OpKind : std::uint8_t { kRead, kWrite, kRekey };
 
@@ -48,7 +50,7 @@ enum class Status : std::uint8_t {
   kOk = 0,
   kNack = 1,             // the target's queue is too deep: shed, nothing happened
   kDispatchTimeout = 2,  // it could not enter service here: never sent, nothing happened
-  kTimeout = 3,          // no answer: a write or Rekey may have happened, but will not happen from now on
+  kTimeout = 3,          // no answer: a write or Rekey whose data have left may have happened, but will not from now on
   kBadKey = 4,           // no such region, a key that is not the region's, or one of before a Rekey: nothing happened
   kBadBounds = 5,        // outside the region: nothing happened
   kRightMissing = 6,     // the key is not good for this: nothing happened

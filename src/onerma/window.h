@@ -24,10 +24,11 @@ class SolicitationWindow {
 
   explicit SolicitationWindow(std::uint32_t bytes) : limit_(bytes) {}
 
-  // False: not now, and the side waits from now on for as many, until it takes some or says that it wants nothing.
+  // False: not now, and the side waits from now on for as many, until it takes some or says that it wants nothing. A yes alone ends no wait.
   bool has_room(Side side, std::uint32_t bytes) {
     const bool yes = bytes + kept_for_other(side) <= limit_ - used_;
-    waiting_[index(side)] = yes ? 0 : bytes;
+    std::uint32_t& waiting = waiting_[index(side)];
+    if (!yes || waiting != 0) waiting = bytes;
     return yes;
   }
   void want_nothing(Side side) {
@@ -41,6 +42,7 @@ class SolicitationWindow {
       ahead_ += side == Side::kReads ? std::int64_t{bytes} : -std::int64_t{bytes};
       ahead_ = std::clamp(ahead_, -kMostAhead, kMostAhead);
     }
+    waiting_[index(side)] = 0;
     used_ += bytes;
     most_ = used_ > most_ ? used_ : most_;
   }
@@ -64,7 +66,7 @@ class SolicitationWindow {
   std::uint32_t limit_;
   std::uint32_t used_ = 0;
   std::uint32_t most_ = 0;
-  std::uint32_t waiting_[2] = {0, 0};  // what each side has been refused last
+  std::uint32_t waiting_[2] = {0, 0};  // what each side has been refused and not had since
   std::int64_t ahead_ = 0;  // bytes that reads have taken while pulls waited, less those of pulls while reads did
 };
 

@@ -83,5 +83,22 @@ TEST(SolicitationWindow, WhoWantsNothingKeepsNothingFromTheOther) {
   EXPECT_TRUE(link.ask(Side::kReads, frame(64)));
 }
 
+// Its port may be full, or a write be its next request.
+TEST(SolicitationWindow, WhoHasRoomAndDoesNotTakeItWaitsAsBefore) {
+  SolicitationWindow window{2 * frame(kMaxOp)};
+  ASSERT_TRUE(window.has_room(Side::kPulls, 2 * frame(kMaxOp)));
+  window.take(Side::kPulls, 2 * frame(kMaxOp));
+  EXPECT_FALSE(window.has_room(Side::kReads, frame(kMaxOp)));
+  window.give_back(frame(kMaxOp));
+  ASSERT_TRUE(window.has_room(Side::kPulls, 64));
+  window.take(Side::kPulls, 64);  // ahead, while reads wait
+  window.give_back(64);
+  EXPECT_TRUE(window.has_room(Side::kReads, frame(kMaxOp)));
+  EXPECT_FALSE(window.has_room(Side::kPulls, 64));
+  window.take(Side::kReads, frame(kMaxOp));
+  window.give_back(frame(kMaxOp));
+  EXPECT_TRUE(window.has_room(Side::kPulls, 64));  // reads have what they waited for
+}
+
 }  // namespace
 }  // namespace sluice::onerma
