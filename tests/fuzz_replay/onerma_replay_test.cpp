@@ -7,9 +7,11 @@
 namespace sluice::fuzz {
 namespace {
 
-void check_both(const Input& input) {
+void check_all(const Input& input) {
   check_onerma_frame(input);
   check_onerma_nodes(input);
+  check_onerma_target(input);
+  check_onerma_initiator(input);
 }
 
 TEST(OnermaReplay, HoldsForEveryKeptInput) {
@@ -17,18 +19,18 @@ TEST(OnermaReplay, HoldsForEveryKeptInput) {
   EXPECT_GT(inputs.size(), 25u);
   for (const KeptInput& input : inputs) {
     SCOPED_TRACE(input.name);
-    check_both(input.bytes);
+    check_all(input.bytes);
   }
 }
 
-TEST(OnermaReplay, HoldsNearTheKeptInputs) { search_near(kept_inputs("onerma"), rounds(2'000), check_both); }
+TEST(OnermaReplay, HoldsNearTheKeptInputs) { search_near(kept_inputs("onerma"), rounds(2'000), check_all); }
 
 TEST(OnermaReplay, HoldsForRandomScripts) {
   Rng rng(1);
   for (int round = 0; round < 1'000; ++round) {
     Input script(rng.below(600));
     for (auto& byte : script) byte = static_cast<std::uint8_t>(rng.below(256));
-    check_both(script);
+    check_all(script);
   }
 }
 
