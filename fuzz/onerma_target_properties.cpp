@@ -96,6 +96,7 @@ class TargetWorld {
     allow_plain_ = (options & 1) != 0;
     // Few and little, or so much that an operation's is left free for whoever holds nothing.
     const bool has_spare = (options & 2) != 0;
+    is_silent_ = (options & 4) != 0;
     places_ = has_spare ? 8 : 4;
     spare_ = has_spare ? wire_bytes(kMaxOp) : 0;
     NodeConfig config{.mac = kNodeMac, .ip = kNodeIp, .boot = kNodeBoot, .allow_plain = allow_plain_};
@@ -162,7 +163,7 @@ class TargetWorld {
       case 5:
       case 6:
       case 7:
-      case 8:
+      case 8: return is_silent_ ? request() : data();
       case 9: return data();
       default: return request();
     }
@@ -222,7 +223,8 @@ class TargetWorld {
     }
     seal(letter, (fault & 0x10) != 0 ? right : h);
     if (fault % 16 == 13) spoil(letter);
-    if (kept_.size() < 16) kept_.push_back(letter);
+    kept_.push_back(letter);
+    if (kept_.size() > 8) kept_.pop_front();
     send(letter);
   }
   void spoil(Letter& letter) {
@@ -715,6 +717,7 @@ class TargetWorld {
 
   Script& script_;
   bool allow_plain_ = false;
+  bool is_silent_ = false;  // most data are not given
   std::size_t window_ = 0;
   std::size_t places_ = 0;
   std::size_t spare_ = 0;  // bytes
@@ -726,7 +729,7 @@ class TargetWorld {
   Time now_;
   Sink sink_;
   bool is_full_ = false;
-  std::vector<Letter> kept_;
+  std::deque<Letter> kept_;  // the last
   std::uint64_t taken_frames_ = 0;
   std::deque<Job> waiting_;
   std::uint32_t turn_ = 0;

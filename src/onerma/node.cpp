@@ -48,10 +48,11 @@ void Node::on_frame(Time now, port::Frame frame) {
 
 bool Node::poll_transmit(Time now, port::FrameSink& sink) {
   targets_turn_ = !targets_turn_;
-  // Who comes first comes last, too: the other may no longer want what of the window was kept for it.
   const auto target = [&] { return target_.poll_transmit(now, sink); };
   const auto initiator = [&] { return initiator_.poll_transmit(now, sink); };
-  return targets_turn_ ? target() || initiator() || target() : initiator() || target() || initiator();
+  // The target comes again: reads may no longer want what of the window was kept for them, since their time was over. What it waits for
+  // itself it wants until it has it.
+  return targets_turn_ ? target() || initiator() || target() : initiator() || target();
 }
 
 Time Node::next_deadline() const { return std::min(initiator_.next_deadline(), target_.next_deadline()); }

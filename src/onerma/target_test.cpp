@@ -281,6 +281,24 @@ TEST(Target, ReplaysThatWaitForThePlaceOfTheirFirstAreDroppedAtTheirTurn) {
   EXPECT_EQ(w.counters().doubled, 9u);
 }
 
+TEST(Target, ReplaysOfAWriteThatIsOverDoNotStandInLine) {
+  NodeConfig config;
+  config.target.pulls = 1;
+  TargetWorld w(config);
+  w.request(Kind::kWriteRequest, 1, 64);
+  w.flush();
+  w.send_data(64);
+  for (std::uint64_t other = 10; other < 13; ++other) {  // the first has the place, the others wait for it
+    w.be(InitiatorId(other));
+    w.request(Kind::kWriteRequest, 1, 64);
+  }
+  w.be(TargetWorld::kInitiator);
+  for (std::uint64_t i = 1; i <= 100; ++i) {
+    w.request(Kind::kWriteRequest, 1, 64);
+    ASSERT_EQ(w.counters().requests_again, i);
+  }
+}
+
 TEST(Target, ACopyThatStillStandsInLineWhenItsFirstIsOverHasNoPullOfItsOwn) {
   NodeConfig config;
   config.target.pulls = 1;
@@ -523,12 +541,12 @@ TEST(Target, RoomThatAReadNoLongerWantsIsForAPullInTheSameTurn) {
                                                  .address = kBase,
                                                  .local = local,
                                                  .completions = &ring}));  // waits for no more than 10
+    for (std::uint64_t op = 3; op < 5; ++op) w.request(Kind::kWriteRequest, op, 4096);
     w.flush();
     w.now = w.now + Duration::microseconds(5);
     w.node.on_deadline(w.now);
-    w.request(Kind::kWriteRequest, 3, 4096);
-    w.flush();
-    w.request(Kind::kWriteRequest, 4, 4096);
+    w.request(Kind::kWriteRequest, 5,
+              4096);  // the third takes what is free, while the read waits: it is the read's turn now
     w.flush();
     ASSERT_EQ(w.sink.pulls.size(), 3u);
     w.now = w.now + Duration::microseconds(5);
