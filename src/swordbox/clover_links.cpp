@@ -21,6 +21,7 @@ Verdict CloverRule::open_link(Time now, const Judged& packet, const Cas& cas, st
   link.key = key;
   link.number = ++state.opened;
   link.connection = packet.index;
+  link.end = packet.end;
   link.psn = packet.psn().value();
   link.entry = entry;
   link.target_entry = state.tail_entry;
@@ -32,7 +33,8 @@ Verdict CloverRule::open_link(Time now, const Judged& packet, const Cas& cas, st
   const auto awaited = node.awaited();
   const bool written_here = node.state() == NodeState::kWritten && awaited.connection == (packet.index & 0xFFFF) &&
                             awaited.generation == (packet.connection.generation & 0xF);
-  link.node_ready = write_acknowledged(node) || written_here;
+  link.node_written = write_acknowledged(node);
+  link.node_ready = link.node_written || written_here;
   link.frame_length = packet.parsed.length;
   std::copy_n(packet.frame, packet.parsed.length, link.frame.begin());
   (state.last_open == kNone ? state.first_open : links_[state.last_open].next_of_key) = index;
@@ -230,9 +232,17 @@ void CloverRule::on_deadline(Time now, port::FrameSink& outbox) {
                           .rkey = region.rkey,
                           .address = link.target,
                           .compare = link.compare,
-                          .swap = link.swap});
+                          .swap = is_node_written(link) ? link.swap : link.compare});
     }
   }
+}
+
+// With a WRITE and its CAS both lost, and their client dead, the agent's CAS would end the chain in a node that is none. Nothing depends on
+// such a link: it is exclusive.
+bool CloverRule::is_node_written(const Link& link) const {
+  if (link.node_written) return true;
+  if (!link.node_ready || link.connection == kNone) return false;
+  return connections_[link.connection].to[link.end].acknowledged.since(Psn(link.psn) - 1) >= 0;
 }
 
 bool CloverRule::resend(Link& link, port::FrameSink& outbox) {
@@ -259,6 +269,10 @@ void CloverRule::on_repair(Time now, const Repair& repair, std::optional<std::ui
   link.repairing = false;
   if (!prior) return;
   ++counters_.repairs_done;
+  if (repair.swap == repair.compare && *prior == repair.compare) {
+    link.node_ready = false;  // its CAS may yet come
+    return link_failed(repair.link);
+  }
   link_answered(repair.link, *prior);
 }
 

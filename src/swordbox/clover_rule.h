@@ -78,7 +78,7 @@ struct Repair {
   wire::RKey rkey{};
   std::uint64_t address = 0;
   std::uint64_t compare = 0;
-  std::uint64_t swap = 0;
+  std::uint64_t swap = 0;  // the same as `compare`: the agent is only to look
 };
 
 class CloverRule final : public Rule {
@@ -203,6 +203,7 @@ class CloverRule final : public Rule {
   void wake(WaitingLine& line);
   void stop_waiting(DirectionToken direction);
   bool resend(Link& link, port::FrameSink& outbox);
+  bool is_node_written(const Link& link) const;
 
   static constexpr std::size_t kBytesOfConnection = sizeof(Connection) + 2 * kCacheLine;  // that its packets need now
 

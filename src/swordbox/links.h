@@ -27,6 +27,7 @@ struct Link {
   std::uint32_t number = 0;            // among the links of its key
   std::uint64_t serial = 0;            // among all
   ConnectionIndex connection = kNone;  // kNone: gone
+  std::uint8_t end = 0;
   std::uint32_t psn = 0;
   std::uint32_t entry = 0;             // its place in the history
   std::uint32_t target_entry = kNone;  // that of the node it is linked behind, if the box is sure of that node
@@ -35,8 +36,9 @@ struct Link {
   std::uint64_t swap = 0;
   std::uint16_t region = 0;
   bool acknowledged = false;
-  bool node_ready = false;  // once this link stands, the node can be read
-  bool refused = false;     // by a fatal NAK: this queue pair will not do it
+  bool node_ready = false;    // once this link stands, the node can be read
+  bool node_written = false;  // … and can be now, whatever becomes of the connection
+  bool refused = false;       // by a fatal NAK: this queue pair will not do it
   bool repairing = false;
   std::uint8_t resends = 0;
   bool tried_twice = false;  // by a second CAS of the client
