@@ -978,10 +978,15 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
     if (!entry->answered) return Verdict::kStillUnderWay;
     return answer(packet.index, *entry, outbox) ? Verdict::kAnsweredAgain : Verdict::kHoldFull;
   }
+  if (is_answered_write(now, packet, *entry)) {
+    const wire::Aeth again{n.syndrome, n.msn & Psn::kMask};
+    return acknowledge_to(packet.index, packet.psn(), again, outbox) ? Verdict::kAnsweredAgain : Verdict::kHoldFull;
+  }
   // So many numbers ago that its answer would be taken for one of before translation.
   if (Psn(entry->out).since(n.out_start) < 0) return Verdict::kStale;
   const Psn out = Psn(entry->out) + static_cast<std::uint32_t>(packet.psn().since(Psn(entry->psn)));
   const auto& traits = packet.parsed.traits();
+  if (traits.kind == Kind::kReadRequest || traits.is_atomic()) n.data_until = now + config_.flight;
   wire::FrameEditor editor(packet.frame, packet.parsed);
   if (n.member && traits.ends_message() && (traits.kind == Kind::kWrite || traits.kind == Kind::kSend))
     editor.set_ack_request(true);
@@ -990,6 +995,17 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
   // What stands behind it on the shared connection was refused with it.
   if (n.carrier != kNone) send_again(now, n.carrier, out + entry->span(), outbox);
   return Verdict::kRepeatedRenumbered;
+}
+
+// A WRITE or SEND of the client's own whose ACK has been lost on the way to it. A server that gets it again acknowledges all that it has executed, by
+// the newest number; on a shared connection that is mostly another's, and says nothing to the owner. False also while the ACK could overtake data.
+bool Multiplexer::is_answered_write(Time now, const Judged& packet, const InEntry& entry) const {
+  const Numbering& n = numbers_[packet.index];
+  const wire::OpcodeTraits& traits = packet.parsed.traits();
+  const bool writes = traits.kind == Kind::kWrite || traits.kind == Kind::kSend;
+  const bool is_done = packet.psn().since(packet.connection.to[packet.end].acknowledged) <= 0;
+  return writes && traits.ends_message() && entry.answered && is_done && n.has_answer_headers && n.data_until <= now &&
+         !answers_wait(packet.index);
 }
 
 bool Multiplexer::may_pass_out_of_order(Time now, const Judged& packet) {

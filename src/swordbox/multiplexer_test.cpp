@@ -520,6 +520,24 @@ TEST(MultiplexerRegions, AWriteFromBeforeTheMemoryWasKnownIsWatchedWhenItComesAg
 }
 
 // Its WRITE may be lost, and with it the connection. What was replaced would then be done on another, without it.
+TEST(Multiplexer, AnOwnerWhoseAckIsLostHasItAgainThoughTheServersNextOneNamesAnothersOperation) {
+  Lane lane({64});
+  const Net::Line other = lane.connect(3, 2);
+  make_known(lane, lane.line, 100, 0);
+  make_known(lane, other, 100, 1);
+  EXPECT_EQ(lane.add(101), Verdict::kAtomicReplaced);
+  EXPECT_EQ(lane.ack(101), Verdict::kSharedAnswer);
+  EXPECT_EQ(lane.write(102, kWord + 4096, 64), Verdict::kPlain);
+  EXPECT_EQ(lane.Net::add(other, 101, kKey, kWord), Verdict::kAtomicReplaced);
+  EXPECT_EQ(lane.ack(103), Verdict::kResponse);  // and is lost on its way to the owner
+  const std::uint64_t made = lane.made;
+  EXPECT_EQ(lane.write(102, kWord + 4096, 64), Verdict::kAnsweredAgain);
+  EXPECT_EQ(lane.made, made + 1);
+  EXPECT_EQ(lane.last.opcode, wire::Opcode::kRcAcknowledge);
+  EXPECT_EQ(lane.last.psn, Psn(102));
+  EXPECT_EQ(lane.last.to, lane.line.near_qpn);
+}
+
 TEST(Multiplexer, WhatAnOwnerDoesBehindARequestOfItsOwnWaitsForItsAnswer) {
   Lane lane;
   make_known(lane, lane.line, 100, 0);

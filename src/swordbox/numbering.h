@@ -178,6 +178,7 @@ struct alignas(64) Numbering {
   // The WRITE that began again last, if it was not let through: until then nothing up to this PSN, its last one, of what follows it is either.
   std::uint32_t withheld = kNone;
   Time withheld_until{};
+  Time data_until{};  // data that has been asked for again may be on its way
 
   void note_passed_early(std::uint8_t end, Psn last) {
     std::uint32_t& newest = passed_early[end];

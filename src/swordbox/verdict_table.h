@@ -50,7 +50,7 @@
   X(Damaged, kDrop, "what it says would be acted upon, but its ICRC is wrong")                                    \
   X(SharedAnswer, kDrop, "an answer on the shared connection: given to those whom it concerns")                   \
   X(CongestionShared, kDrop, "congestion on the shared connection: told to those whose operations are under way") \
-  X(AnsweredAgain, kDrop, "a replaced operation that is answered: its answer is given again")                     \
+  X(AnsweredAgain, kDrop, "an operation that is answered: its answer is given again")                             \
   X(StillUnderWay, kDrop, "a replaced operation under way: the box itself sends it again")                        \
   X(LateWrite, kDrop, "a WRITE that comes again late, on words in use: its client is asked for it later")         \
   X(Stale, kDrop, "a number that the box has forgotten, or an atomic that may not be executed any more")          \
