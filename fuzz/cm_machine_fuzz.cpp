@@ -3,5 +3,6 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   sluice::fuzz::check_connection_managers({data, size});
+  sluice::fuzz::check_connection_rules({data, size});
   return 0;
 }

@@ -13,4 +13,7 @@ namespace sluice::fuzz {
 // Takes the input as a script of steps.
 void check_connection_managers(ByteView input);
 
+// The same without an intruder: each message, event, deadline and queue pair is what a table of the rules says.
+void check_connection_rules(ByteView input);
+
 }  // namespace sluice::fuzz

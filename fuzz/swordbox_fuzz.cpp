@@ -3,5 +3,6 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   sluice::fuzz::check_swordbox({data, size});
+  sluice::fuzz::check_operations_through_swordbox({data, size});
   return 0;
 }
