@@ -254,7 +254,6 @@ bool CloverRule::must_wait(const Cas& cas, bool only_if_free, std::uint32_t& key
     if (config_.order != Order::kPassing) return true;
     Link& link = links_[keys_[key].last_open];
     if (link.entry == entry) link.overtaken = true;
-    return false;
   }
   if (keys_[key].tail == cas.at) lose_tail(key);
   return false;

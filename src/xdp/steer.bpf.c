@@ -406,10 +406,7 @@ INLINE void disturb(__u64 at, __u64 compare, int only_if_free, __u64 now) {
   if (key == STEER_NONE) return;
   struct steer_key* k = key_at(key);
   expire(k, now);
-  if (k->link.open) {
-    if (k->link.entry == entry) k->link.overtaken = 1;
-    return;
-  }
+  if (k->link.open && k->link.entry == entry) k->link.overtaken = 1;
   if (k->tail == at) lose_tail(k, now);
 }
 
