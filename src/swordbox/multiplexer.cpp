@@ -260,6 +260,7 @@ std::optional<Verdict> Multiplexer::on_request(Time now, const Judged& packet, b
   Numbering& n = numbers_[packet.index];
   const bool other_way = n.member && n.server_end != packet.end;
   if (n.cut_off && !other_way) return Verdict::kCutOff;
+  if (is_behind_withheld(now, packet)) return Verdict::kLateWrite;
   std::uint64_t address = 0;
   wire::RKey rkey{};
   const auto operation = parse(packet, address, rkey);
@@ -830,6 +831,15 @@ std::optional<Verdict> Multiplexer::watch_again(Time now, const Judged& packet, 
   return covered.busy == kNone || other_way ? Verdict::kStale : wait_for_turn(packet, write, covered.busy);
 }
 
+// The server does nothing that stands behind the WRITE. Were an atomic let through, and watched for as long as it comes again, it could keep the
+// WRITE from the very word that both are on.
+bool Multiplexer::is_behind_withheld(Time now, const Judged& packet) const {
+  const Numbering& n = numbers_[packet.index];
+  if (now >= n.withheld_until || n.server_end != packet.end) return false;
+  const Psn withheld(n.withheld);
+  return packet.psn().since(withheld) > 0 && withheld.since(packet.connection.to[packet.end].acknowledged) > 0;
+}
+
 // Not the packet waits, which its client may send again before, and those behind it, but its turn: it stands in the word's line.
 Verdict Multiplexer::wait_for_turn(const Judged& packet, const LateWrite& write, WordIndex word) {
   const auto same = [&](const LateWrite& known) {
@@ -945,6 +955,7 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
   if (n.cut_off && n.server_end == packet.end) return Verdict::kCutOff;
   const bool translated = n.translated && n.server_end == packet.end;
   if (packet.parsed.traits().is_atomic() && is_on_word(packet)) {
+    if (is_behind_withheld(now, packet)) return Verdict::kLateWrite;
     // Not answered, and not under watch any more: it could still be executed, and must not be.
     const auto* const entry = translated ? in_ring(packet.index).find(packet.psn()) : nullptr;
     const bool answered = packet.psn().since(packet.connection.to[packet.end].acknowledged) <= 0;

@@ -628,6 +628,17 @@ TEST(MultiplexerLate, AWriteThatIsOverHasNoTurn) {
 }
 
 // The server may have had its first packet from before, and would execute the others unwatched.
+TEST(MultiplexerLate, NothingBehindAWriteThatWaitsForItsTurnIsBegun) {
+  LateUnlock net;
+  EXPECT_EQ(net.write_again(), Verdict::kLateWrite);
+  EXPECT_EQ(net.add(net.late, 101, kKey, kWord + 8), Verdict::kLateWrite)
+      << "it would hold up the WRITE that it waits for";
+  EXPECT_EQ(net.ack(net.one.turned(), 102), Verdict::kSharedAnswer);
+  EXPECT_EQ(net.last.opcode, wire::Opcode::kRcAcknowledge) << "its client is asked for it";
+  EXPECT_EQ(net.write_again(), Verdict::kRepeated);
+  EXPECT_EQ(net.add(net.late, 101, kKey, kWord + 8), Verdict::kHeldRequest) << "behind it";
+}
+
 TEST(MultiplexerLate, OfAWriteThatWaitsForItsTurnNoPacketPasses) {
   LateUnlock net(100);
   EXPECT_EQ(net.write_again(100), Verdict::kLateWrite);
