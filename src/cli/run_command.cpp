@@ -22,6 +22,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/counter_tables.h"
@@ -435,7 +436,13 @@ class Run final : public Command {
     rack::NodeDescription description;
     description.name = run_directory().client_name(fmt::format("run-{}", getpid()));
     description.attributes = {{"pid", std::to_string(getpid())}, {"program", program_.front()}};
-    auto joined = rack::Membership::join(directory, description);
+    rack::MembershipConfig lease;
+    lease.on_superseded = [told = false]() mutable {
+      if (!std::exchange(told, true))
+        say("sluice run: the rack has begun anew, and the program's address may be another's there: end it, and start "
+            "it again");
+    };
+    auto joined = rack::Membership::join(directory, description, std::move(lease));
     if (!joined) return tl::unexpected(joined.error());
     membership = std::move(*joined);
     if (auto published = membership->publish(description); !published) return published;

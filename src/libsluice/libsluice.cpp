@@ -29,6 +29,7 @@ using sluice::Result;
 using sluice::Time;
 
 constexpr Duration kPause = Duration::microseconds(100);
+constexpr Duration kFarewell = Duration::seconds(1);  // in which what is under way ends, by nobody's answer
 
 thread_local std::string last_error;
 
@@ -113,9 +114,11 @@ struct sluice_client final : private rack::StoreSession {
   }
   bool valid(int node) const { return node >= 0 && static_cast<std::size_t>(node) < nodes_.size(); }
   // 0, or why an operation cannot begin.
-  int check(int node, std::uint64_t offset, std::size_t bytes) const;
+  int check(int node, std::uint64_t offset, std::size_t bytes);
   remote::RemoteMemory& memory() { return remote_nodes().memory(); }
   void learn(Time now, rack::Snapshot snapshot);
+  // Takes a place on the rack, again where it has begun anew and others may have the one that this client had.
+  Result<void> join();
   // The transport counts time-outs from the time of the last turn: so there must be one before something is sent after a pause.
   void wake_up() {
     if (loop().now() - remote_nodes().memory().now() > kPause) loop().turn();
@@ -131,6 +134,7 @@ struct sluice_client final : private rack::StoreSession {
   std::string reasons();
 
   Duration patience_;
+  rack::StoreSessionConfig config_;
   std::shared_ptr<Lease> lease_ = std::make_shared<Lease>();
   rack::Snapshot rack_;
   std::vector<Node> nodes_;
@@ -157,11 +161,23 @@ Result<std::unique_ptr<sluice_client>> sluice_client::open(const sluice_options_
     const std::lock_guard lock(lease->mutex);
     lease->trouble = text;
   };
-  auto snapshot = client->attach(config);
-  if (!snapshot) return tl::unexpected(snapshot.error());
-  client->learn(client->loop().now(), std::move(*snapshot));
-  client->endpoint().on_change([c = client.get()](Time now, const rack::Snapshot& changed) { c->learn(now, changed); });
+  client->config_ = std::move(config);
+  if (auto joined = client->join(); !joined) return tl::unexpected(joined.error());
   return client;
+}
+
+Result<void> sluice_client::join() {
+  for (Node& node : nodes_) node.gone = true;  // of the rack before
+  if (attached()) {
+    remote_nodes().set_nodes(loop().now(), {});
+    turn_until(kFarewell.nanoseconds() / 1000, [this] { return under_way() == completed_.size(); });
+  }
+  auto snapshot = attach(config_);
+  if (!attached()) return tl::unexpected(snapshot.error());
+  endpoint().on_change([this](Time now, const rack::Snapshot& changed) { learn(now, changed); });
+  if (!snapshot) return tl::unexpected(snapshot.error());
+  learn(loop().now(), std::move(*snapshot));
+  return {};
 }
 
 void sluice_client::learn(Time now, rack::Snapshot snapshot) {
@@ -210,16 +226,21 @@ int sluice_client::node(const std::string& name) {
     const rack::NodeRecord* const record = find().node;
     return record != nullptr && this->connected(record->id);
   };
-  const auto settled = [&] { return find().are_several || connected(); };
-  loop().turn();  // what the directory has said meanwhile
+  const auto settled = [&] { return find().are_several || connected() || endpoint().is_superseded(); };
   const bool was_here = std::ranges::any_of(nodes_, [&](const Node& node) { return node.name == name; });
-  if ((was_here || find().node != nullptr) && !settled()) turn_until(patience_us(), settled);
+  do {
+    loop().turn();  // what the directory has said meanwhile
+    if (endpoint().is_superseded()) {
+      if (const auto joined = join(); !joined) return refuse(SLUICE_UNREACHABLE, joined.error().message);
+    }
+    if ((was_here || find().node != nullptr) && !settled()) turn_until(patience_us(), settled);
+  } while (endpoint().is_superseded());
   const auto found = rack_.memory_called(name);
   if (!found) return refuse(SLUICE_NO_SUCH_NODE, found.error().message);
   const rack::NodeRecord* const record = found->node;
   if (!connected()) return refuse(SLUICE_UNREACHABLE, fmt::format("no connection to {}: {}", name, reasons()));
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].id == record->id && nodes_[i].incarnation == record->incarnation &&
+    if (!nodes_[i].gone && nodes_[i].id == record->id && nodes_[i].incarnation == record->incarnation &&
         nodes_[i].base.address == found->region->address && nodes_[i].base.key.value == found->region->key)
       return static_cast<int>(i);
   }
@@ -248,10 +269,10 @@ const char* sluice_client::node_name(std::uint32_t index) {
   return index < names.size() ? names[index]->c_str() : nullptr;
 }
 
-int sluice_client::check(int node, std::uint64_t offset, std::size_t bytes) const {
+int sluice_client::check(int node, std::uint64_t offset, std::size_t bytes) {
   if (!valid(node)) return refuse(SLUICE_NO_SUCH_NODE, fmt::format("{} is no number that sluice_node() gave", node));
   const Node& n = nodes_[static_cast<std::size_t>(node)];
-  if (n.gone)
+  if (n.gone || endpoint().is_superseded())
     return refuse(SLUICE_GONE, fmt::format("{} has left the rack, or was started anew, or was given back", n.name));
   if (bytes == 0) return refuse(SLUICE_BAD_LENGTH, "a length of 0");
   if (bytes > n.length || offset > n.length - bytes)
@@ -295,7 +316,7 @@ int sluice_client::run(int node, std::uint64_t offset, std::size_t bytes, std::u
   if (const int error = check(node, offset, bytes); error != 0) return error;
   const auto index = static_cast<std::size_t>(node);
   if (const remote::NodeId id = nodes_[index].id; !connected(id)) {
-    turn_until(patience_us(), [&] { return connected(id) || nodes_[index].gone; });
+    turn_until(patience_us(), [&] { return connected(id) || nodes_[index].gone || endpoint().is_superseded(); });
     if (const int error = check(node, offset, bytes); error != 0) return error;
   }
   const std::size_t most = memory().capabilities().max_length;

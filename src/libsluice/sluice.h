@@ -63,7 +63,8 @@ SLUICE_API void sluice_close(sluice_t* client);
 /* A memory node that is connected, by its name on the rack, or a region of one's own, by its name (`sluice region add`, where the rack has tenants;
    SLUICE_TOKEN_FILE names the file with the token): its number for this client, or negative. Waits for its connection, and for a node that this client
    has used and that is away; one that it has never seen is SLUICE_NO_SUCH_NODE at once. A node's name stands for a tenant's region there, if it has one
-   alone. The number stands for the node as it runs now, so for what is in its memory: once that is lost, operations end in SLUICE_GONE. */
+   alone. The number stands for the node as it runs now, so for what is in its memory: once that is lost, operations end in SLUICE_GONE. Where the rack has
+   begun anew (`sluice rack down`, `sluice rack up`) this takes a place on the new one. */
 SLUICE_API int sluice_node(sluice_t* client, const char* name);
 /* The name at `index`, for sluice_node(), of the memory nodes that are on the rack now (of a tenant's own regions), in alphabetical order; NULL: there are
    no more. Valid until the next call. */

@@ -11,9 +11,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "nic/held_up.h"
 #include "nic/poll_loop.h"
+#include "port/memory_port.h"
 #include "port/port.h"
 
 namespace sluice::nic {
@@ -31,6 +33,11 @@ class MachinePoll : public Pollable {
   void detach(PollLoop& loop) {
     loop.remove(*this);
     loop.remove_port(*port_);
+  }
+  // Off the wire for good: what it sends is lost, nothing comes any more, and time goes on. Returns its port. REQUIRES: attached.
+  std::unique_ptr<port::Port> unplug(PollLoop& loop) {
+    loop.remove_port(*port_);
+    return std::exchange(port_, port::make_memory_cable(1).a);
   }
   port::Port& port() { return *port_; }
 

@@ -5,6 +5,7 @@
    app lock NODE N       N times: takes a lock by compare-and-swap, adds 1 to a word without atomics, lets go
    app outlive NODE      writes a word, says "ready", waits for a line on stdin, and then says once a second how a read ends, until one says SLUICE_GONE; then
                          asks for the node anew and reads again
+   app go-on NODE        says "ready", and adds to a word, asking for the node anew whenever that fails, until a line comes; then a last time
    app await NODE        says "ready", waits for a line, and asks for the node, which is away, until it is there again
    app seldom NODE       says "ready", waits for a line, reads, which fails, says "lost", waits for a line, and a while later reads once
    app poor NODE         opens clients with ever more descriptors allowed, until one works
@@ -13,6 +14,7 @@
    app quiet NODE        says "before", goes on until the library says that the lease is not renewed, says "after" */
 #define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -182,6 +184,24 @@ static int outlive(const char* node) {
   return wrong != 0;
 }
 
+static int go_on(const char* node) {
+  int m;
+  sluice_t* rack = join(node, &m);
+  struct pollfd line = {0, POLLIN, 0};
+  puts("ready");
+  fflush(stdout);
+  int error = 0;
+  for (int ends = 0; !ends; nap(20)) {
+    ends = poll(&line, 1, 0) != 0;
+    error = m < 0 ? m : sluice_fetch_and_add(rack, m, 128, 1, NULL);
+    if (error != 0) m = sluice_node(rack, node);
+  }
+  expect(error, 0, "the last addition");
+  sluice_close(rack);
+  puts(wrong ? "wrong" : "right");
+  return wrong != 0;
+}
+
 static int await(const char* node) {
   sluice_options_t options = {0};
   options.timeout_ms = 60000;
@@ -303,6 +323,7 @@ int main(int argc, char** argv) {
   if (argc == 4 && strcmp(argv[1], "count") == 0) return count(argv[2], atoi(argv[3]));
   if (argc == 4 && strcmp(argv[1], "lock") == 0) return lock(argv[2], atoi(argv[3]));
   if (argc == 3 && strcmp(argv[1], "outlive") == 0) return outlive(argv[2]);
+  if (argc == 3 && strcmp(argv[1], "go-on") == 0) return go_on(argv[2]);
   if (argc == 3 && strcmp(argv[1], "await") == 0) return await(argv[2]);
   if (argc == 3 && strcmp(argv[1], "seldom") == 0) return seldom(argv[2]);
   if (argc == 3 && strcmp(argv[1], "poor") == 0) return poor(argv[2]);

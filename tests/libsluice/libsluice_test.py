@@ -76,6 +76,18 @@ class LibsluiceTest(live_rack.LiveRack):
         self.assertIn("memory1 has left the rack, or was started anew", out)
         self.assertIn("right", out)
 
+    def test_a_client_whose_address_is_a_memory_nodes_on_the_next_rack_gives_way_and_goes_on(self):
+        child = self.app("go-on", "memory1")
+        self.assertEqual(child.stdout.readline(), "ready\n")
+        self.sluice("rack", "down", code=0)
+        self.sluice("rack", "up", "--no-metadata", "--memory-nodes", "4", "--memory-size", "16MiB", code=0)
+        time.sleep(3)  # in which it finds out
+        for node in "memory1", "memory2", "memory3", "memory4":
+            self.finish(self.app("count", node, "2000"))
+        child.stdin.write("enough\n")
+        child.stdin.flush()
+        self.assertEqual(self.finish(child), "right\n")
+
     def test_a_node_that_was_used_and_is_away_is_waited_for(self):
         child = self.app("await", "memory1")
         self.assertEqual(child.stdout.readline(), "ready\n")

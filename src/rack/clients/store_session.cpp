@@ -20,6 +20,9 @@ Result<Snapshot> StoreSession::attach(const StoreSessionConfig& config) {
   endpoint.on_trouble = config.on_trouble;
   auto opened = Endpoint::open(endpoint);
   if (!opened) return tl::unexpected(opened.error());
+  detach();
+  nodes_.reset();
+  coroutines_.reset();
   endpoint_ = std::move(*opened);
   scheduler_ = std::make_unique<remote::Scheduler>();
   coroutines_ = std::make_unique<nic::SchedulerPoll>(*scheduler_);
@@ -54,6 +57,12 @@ Result<void> StoreSession::attach_to_memory(const StoreSessionConfig& config, st
   const auto all = static_cast<std::size_t>(ready);
   if (!run_for(config.patience, [this, all] { return nodes().up() >= all; })) return not_connected();
   return {};
+}
+
+std::string StoreSession::problems() const {
+  if (endpoint_->is_superseded())
+    return "the rack has begun anew, and the address of this process may be another's there; start it again";
+  return nodes_->problems();
 }
 
 bool StoreSession::run_for(Duration patience, const std::function<bool()>& done) {

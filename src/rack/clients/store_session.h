@@ -46,11 +46,12 @@ class StoreSession {
   };
   virtual Spread spread() const { return {}; }
   // What is not connected now, a line each; empty when all is well.
-  virtual std::string problems() const { return nodes_->problems(); }
+  virtual std::string problems() const;
 
  protected:
   StoreSession() = default;
-  // Puts an endpoint on the rack, with a scheduler and a RemoteNodes in its loop that know no node yet; says who is there.
+  // Puts an endpoint on the rack, with a scheduler and a RemoteNodes in its loop that know no node yet; says who is there. Done again it ends what
+  // is under way and takes the place of the one before; that one stays where there can be no other.
   Result<Snapshot> attach(const StoreSessionConfig& config);
   bool attached() const { return nodes_ != nullptr; }
   // The same, then connections to all memory nodes, of a rack whose memory is not Clover's. newest() follows who is there; `on_change` is called after it has

@@ -33,14 +33,14 @@ Result<std::unique_ptr<Endpoint>> Endpoint::open(const EndpointConfig& config) {
     lease.lease_file = run.lease_file(description.name);
     lease.on_lost = [self] { return self->fence(); };
   }
-  if (!is_client || config.has_successors) {
-    lease.on_superseded = [self] {
-      self->loop_.post([self](Time) {
-        self->is_superseded_ = true;
-        self->loop_.stop();
-      });
-    };
-  }
+  const bool ends = !is_client || config.has_successors;
+  lease.on_superseded = [self, ends] {
+    self->loop_.post([self, ends](Time) {
+      self->is_superseded_ = true;
+      if (ends) return self->loop_.stop();
+      if (!self->unplugged_) self->unplugged_ = self->shard_->unplug(self->loop_);
+    });
+  };
   auto membership = Membership::join(endpoint->directory_, description, std::move(lease), std::move(on_change));
   if (!membership) return tl::unexpected(membership.error());
   endpoint->membership_ = std::move(*membership);

@@ -45,6 +45,9 @@ class Endpoint {
   // Called in the loop's thread when the lease has been lost, before the name is taken again: ends what others must not go on with, and
   // returns what to publish. Set before publish().
   void on_fence(std::function<NodeDescription(Time)> handler) { on_fence_ = std::move(handler); }
+  // Another process has the name of this client, or may have its address (the rack has begun anew): its NIC is off the wire, so that it takes
+  // nobody's frames away, and what it had under way ends as when a node dies. In the loop's thread.
+  bool is_superseded() const { return is_superseded_; }
   // Turns the loop until it is stopped. An error when the lease has been lost and another process has the name, or may have the address:
   // to answer on would take its frames away.
   Result<void> run();
@@ -85,7 +88,8 @@ class Endpoint {
   std::atomic<bool> ending_{false};
   std::unique_ptr<nic::Shard> shard_;
   std::unique_ptr<nic::Connector> connector_;
-  std::unique_ptr<Membership> membership_;  // goes first: its thread posts to the loop
+  std::unique_ptr<Membership> membership_;  // goes before those above: its thread posts to the loop
+  std::unique_ptr<port::Port> unplugged_;   // of one that is superseded: others look at its counters still
 };
 
 // Blocks SIGINT, SIGTERM and SIGHUP and ends the loop when one comes. Made before any thread is started.
