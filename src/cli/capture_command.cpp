@@ -93,20 +93,28 @@ class FileSink final : public Sink {
 
   Result<void> take(const pcapng::Block& block) override {
     if (file_ == nullptr) file_ = ports::open_private_output(path_);
+    pieces_.add(block.bytes.size());
     const bool written =
         file_ != nullptr && std::fwrite(block.bytes.data(), 1, block.bytes.size(), file_) == block.bytes.size();
     return written ? Result<void>{} : failed();
   }
-  Result<void> flush() override { return file_ == nullptr || std::fflush(file_) == 0 ? Result<void>{} : failed(); }
+  Result<void> flush() override {
+    if (file_ == nullptr) return {};
+    if (std::fflush(file_) != 0) return failed();
+    pieces_.written();
+    return {};
+  }
 
  private:
   Result<void> failed() const {
     look_for_reader();
+    if (file_ != nullptr) pieces_.cut(file_);
     return fail(fmt::format("{}: {}; what it took before is whole", path_, std::strerror(errno)));
   }
 
   std::string path_;
   std::FILE* file_ = nullptr;
+  ports::WholePieces pieces_;
 };
 
 class LineSink final : public Sink {

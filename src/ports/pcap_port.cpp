@@ -20,6 +20,8 @@ namespace {
 
 constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
 constexpr Duration kWriteOutInterval = Duration::milliseconds(100);
+constexpr std::size_t kFileHeader = 24;
+constexpr std::size_t kRecordHeader = 16;
 
 }  // namespace
 
@@ -118,7 +120,9 @@ void PcapPort::commit(std::size_t length) {
 // Record --------------------------------------------------------------------------------------------------------------
 
 RecordingPort::RecordingPort(std::unique_ptr<port::Port> inner, std::string file, pcap* format, pcap_dumper* writer)
-    : inner_(std::move(inner)), file_(std::move(file)), format_(format), writer_(writer) {}
+    : inner_(std::move(inner)), file_(std::move(file)), format_(format), writer_(writer) {
+  pieces_.add(kFileHeader);
+}
 
 RecordingPort::~RecordingPort() {
   write_out();
@@ -179,6 +183,7 @@ void RecordingPort::record(ByteView frame) {
   header.caplen = header.len = static_cast<bpf_u_int32>(frame.size());
   auto* user = reinterpret_cast<u_char*>(writer_);
   pcap_dump(user, &header, frame.data());
+  pieces_.add(kRecordHeader + frame.size());
   // What could not be written then, flushing does not tell: the stream forgets it.
   if (std::ferror(pcap_dump_file(writer_)) != 0) {
     ++lost_;
@@ -191,11 +196,14 @@ void RecordingPort::record(ByteView frame) {
 void RecordingPort::write_out() {
   next_write_out_ = now_ + kWriteOutInterval;
   unwritten_ = false;
-  if (!broken_ && pcap_dump_flush(writer_) != 0) give_up();
+  if (broken_) return;
+  if (pcap_dump_flush(writer_) != 0) return give_up();
+  pieces_.written();
 }
 
 void RecordingPort::give_up() {
   broken_ = true;
+  pieces_.cut(pcap_dump_file(writer_));
   std::fprintf(stderr, "recording to %s ends here, the traffic goes on: %s\n", file_.c_str(), std::strerror(errno));
 }
 

@@ -21,6 +21,7 @@
 #include "base/result.h"
 #include "port/port.h"
 #include "ports/descriptor.h"
+#include "ports/private_output.h"
 
 struct pcap;
 struct pcap_dumper;
@@ -109,6 +110,7 @@ class RecordingPort final : public port::Port {
   std::string file_;
   pcap* format_;
   pcap_dumper* writer_;
+  WholePieces pieces_;
   std::optional<std::int64_t> zero_ns_;  // wall clock at time zero, since 1970
   std::uint8_t* reserved_ = nullptr;
   Time now_;  // the owner's last

@@ -236,6 +236,10 @@ TEST_F(PcapPortTest, NoticesADiskThatFillsUpBetweenTwoFlushes) {
   EXPECT_THAT(said, HasSubstr("recording to " + file_ + " ends here"));
   EXPECT_THAT(said, HasSubstr("File too large"));
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
+  auto replay = PcapPort::open(file_).value();
+  const auto kept = take(*replay, now_);
+  EXPECT_GT(kept.size(), 60u);
+  EXPECT_EQ(replay->counters().rx_malformed, 0u) << "the file ends with a whole frame";
 }
 
 TEST_F(PcapPortTest, SkipsFramesThatWereCutShortOrAreTooLong) {
