@@ -129,6 +129,11 @@ class RemoteCommand : public Command {
                               length(), offset_));
     if (!(*session)->run(act(**session), patience_ + Duration::seconds(3600)))
       return fail(fmt::format("{} has not answered", node_));
+    if (outcome_ == remote::Status::kAccessDenied)
+      return fail(
+          fmt::format("{}: access denied; a tenant's region is for who shows that tenant's token, with "
+                      "--token-file",
+                      node_));
     if (outcome_ != remote::Status::kOk) return fail(fmt::format("{}: {}", node_, to_string(outcome_)));
     return tell();
   }

@@ -331,8 +331,8 @@ class RegionAdd final : public RegionCommand {
     if (!made) return tl::unexpected(made.error());
     const rack::TenantRegion region{made->value("tenant", ""), name_, made->value("node", ""), bytes_};
     if (auto ready = wait_until_ready(region); !ready) return tl::unexpected(ready.error());
-    say(fmt::format("{} is ready, {} on {}; `sluice remote read {} 0 64` reads it", name_, rack::bytes_text(bytes_),
-                    region.node, name_));
+    say(fmt::format("{} is ready, {} on {}; with {}'s token `sluice remote read {} 0 64` reads it", name_,
+                    rack::bytes_text(bytes_), region.node, region.tenant, name_));
     return 0;
   }
 
