@@ -1,5 +1,6 @@
 // sluice experiment: simulates the figures that experiment files describe. sluice report: draws what they came to.
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <deque>
@@ -137,11 +138,14 @@ class ExperimentCommand final : public Command {
       if (auto begun = begin_distribution(*cache); !begun) return end_with(begun.error());
     }
     bool near = true;
+    std::vector<std::string> problems;  // of some; the others are simulated all the same
     for (const sim::Experiment& experiment : experiments_) {
       const auto done = run_one(experiment, *cache);
       if (!done) return end_with(done.error());
-      near = near && *done;
+      near = near && done->near;
+      if (!done->problem.empty()) problems.push_back(experiment.name + ": " + done->problem);
     }
+    if (!problems.empty()) return fail(fmt::format("{}", fmt::join(problems, "; ")));
     return settings_.check && !near ? kExitFailed : 0;
   }
 
@@ -185,10 +189,13 @@ class ExperimentCommand final : public Command {
     return distribution_->agree(names);
   }
 
-  // Whether all points are as near the paper's as the experiment promises.
-  Result<bool> run_one(const sim::Experiment& experiment, const PointCache& cache) {
+  struct Verdict {
+    bool near = true;     // all points are as near the paper's as the experiment promises
+    std::string problem;  // not empty: not all of it is to be trusted
+  };
+  Result<Verdict> run_one(const sim::Experiment& experiment, const PointCache& cache) {
     if (auto simulated = simulate(experiment, cache); !simulated) return tl::unexpected(simulated.error());
-    if (distribution_ && !distribution_->leads()) return true;
+    if (distribution_ && !distribution_->leads()) return Verdict{};
     ExperimentOutcome outcome{.experiment = &experiment, .results = {}};
     for (const sim::Point& point : experiment.points) {
       auto result = cache.find(experiment, point);
@@ -228,16 +235,17 @@ class ExperimentCommand final : public Command {
     return run_in_processes(here, settings_.jobs == 0 ? cores : static_cast<unsigned>(settings_.jobs), show);
   }
 
-  Result<bool> publish(const ExperimentOutcome& outcome) {
+  Result<Verdict> publish(const ExperimentOutcome& outcome) {
     const std::string base = settings_.out + "/" + outcome.experiment->name;
     if (auto written = write_output(base + ".json", to_json(outcome).dump(1) + "\n"); !written)
       return tl::unexpected(written.error());
     if (auto written = write_output(base + ".csv", to_csv(outcome)); !written) return tl::unexpected(written.error());
     fmt::print("{}{}.json, {}.csv\n", to_table(outcome), base, base);
-    if (!outcome.problem().empty()) return fail(fmt::format("{}: {}", outcome.experiment->name, outcome.problem()));
+    if (auto problem = outcome.problem(); !problem.empty())
+      return Verdict{.near = false, .problem = std::move(problem)};
     const Nearness near = outcome.nearness();
     if (!near.text.empty()) fmt::print("{}\n\n", near.text);
-    return near.near == near.promised;
+    return Verdict{.near = near.near == near.promised, .problem = {}};
   }
 
   ExperimentSettings settings_;

@@ -363,6 +363,19 @@ queue_pairs = [1]
         self.assertEqual(text.count('"not to be trusted"'), 2)
         self.assertEqual(text.count('"x":"1 ns","y"'), 1)  # the paper's
 
+    def test_a_problem_of_one_experiment_keeps_no_other_from_being_simulated(self):
+        short = TWO_LINES.replace('warm_up = "20 us"', 'warm_up = "1 ns"').replace('measure = "50 us"', 'measure = "1 ns"')
+        for name, text in (("first", short), ("second", TWO_LINES), ("third", short)):
+            (self.folder / f"{name}.toml").write_text(text)
+        files = [str(self.folder / f"{name}.toml") for name in ("first", "second", "third")]
+        done = subprocess.run([SLUICE, "experiment", *files, "--out", str(self.folder / "out")],
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertTrue((self.folder / "out" / "second.json").is_file(), done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        for name in ("first", "third"):
+            self.assertIn(f"{name}: WRITE, queue_pairs = 1: no operation ended", done.stderr)
+
     def test_a_y_that_no_point_comes_to_is_a_problem(self):
         isolation = TWO_LINES[:TWO_LINES.index("[workload]")].replace('"verbs"', '"tenants"').replace('"throughput"', '"p50_us"')
         isolation = isolation.replace('x = "queue_pairs"', 'x = "depth"').replace('"connectx5"', '"connectx5-dcqcn"')
@@ -400,7 +413,7 @@ queue_pairs = [1]
             (TWO_LINES + points("CAS", [0, 2]), ("y", "above 0, or nan where")),
             (TWO_LINES + points("CAS", "[inf, 2]"), ("y", "above 0, or nan where")),
             (TWO_LINES + points("CAS", "[1, -2.5]"), ("y", "above 0, or nan where")),
-            (TWO_LINES.replace('"connectx5"', '"' + 300 * "x" + '"'), ("hardware", "cannot be read")),
+            (TWO_LINES.replace('"connectx5"', '"' + 300 * "x" + '"'), ("hardware names xxx", "that is not there", "there are connectx5")),
             (TWO_LINES + points("CAS", [1, 2], within_factor=1), ("within_factor",)),
             (TWO_LINES + points("CAS", [1, 5], up_to=[1, 4]), ("[paper] up_to has 4 where y has 5",)),
             (TWO_LINES.replace('"cas"', '"cas"\nqueue_pairs = 4'), ("mine.toml: line 26", "[[series]] queue_pairs is what [sweep] varies")),

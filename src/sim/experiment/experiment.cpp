@@ -1,12 +1,14 @@
 #include "sim/experiment/experiment.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <set>
 #include <sstream>
 #include <tuple>
 #include <variant>
@@ -169,6 +171,7 @@ class Loader {
 
   Result<void> load(const std::string& hardware_path, const std::string& more_hardware) {
     hardware_folders_ = {std::filesystem::path(e_.path).parent_path() / "hardware", more_hardware};
+    replaced_ = !hardware_path.empty();
     Fields top(s_.table, e_.path, "", error_);
     read_top(top);
     s_.workload = table_of(top, "workload");
@@ -182,8 +185,7 @@ class Loader {
     if (error_.empty()) make_points();
     if (!error_.empty()) return fail(error_);
     if (auto panels = load_panel_hardware(); !panels) return panels;
-    if (auto done = load_hardware_of_kind(hardware_path.empty() ? hardware_file(hardware_) : hardware_path); !done)
-      return done;
+    if (auto done = load_hardware_of_kind(replaced_ ? hardware_path : hardware_file(hardware_)); !done) return done;
     return check_modes();
   }
 
@@ -194,13 +196,31 @@ class Loader {
       if (auto file = folder / (name + ".toml"); !folder.empty() && std::filesystem::exists(file, none))
         return file.string();
     }
-    return (hardware_folders_[0] / (name + ".toml")).string();
+    return {};
+  }
+  void check_hardware(Fields& fields, std::string_view key, const std::string& name) {
+    const toml::node* const node = fields.node(key, kOptional);
+    if (node == nullptr || !hardware_file(name).empty()) return;
+    std::set<std::string> names;
+    for (const auto& folder : hardware_folders_) {
+      std::error_code none;
+      for (const auto& entry : std::filesystem::directory_iterator(folder, none))
+        if (entry.path().extension() == ".toml") names.insert(entry.path().stem().string());
+    }
+    fields.fail(*node, key,
+                fmt::format("names {}.toml in hardware/ beside this file; that is not there, nor one of the project's "
+                            "of this name; there are {}",
+                            name, fmt::join(names, ", ")));
   }
   Result<void> load_panel_hardware() {
     e_.panel_hardware.resize(s_.panels.size());
     for (std::size_t i = 0; i < s_.panels.size(); ++i) {
       if (s_.panels[i] == nullptr || !s_.panels[i]->contains(kPanelHardware)) continue;
-      auto hardware = load_hardware(hardware_file(*(*s_.panels[i])[kPanelHardware].value<std::string>()));
+      const std::string name = *(*s_.panels[i])[kPanelHardware].value<std::string>();
+      Fields panel(*s_.panels[i], e_.path, "[panel]", error_);
+      check_hardware(panel, kPanelHardware, name);
+      if (!error_.empty()) return fail(error_);
+      auto hardware = load_hardware(hardware_file(name));
       if (!hardware) return tl::unexpected(hardware.error());
       e_.panel_hardware[i] = std::move(*hardware);
     }
@@ -252,10 +272,12 @@ class Loader {
                 "tenants", "cowbird"});
     if (e_.simulated()) {
       top.text("hardware", hardware_);
+      if (!replaced_) check_hardware(top, "hardware", hardware_);
     } else if (const toml::node* const vain = top.node("hardware", kOptional)) {
       top.fail(*vain, "hardware", fmt::format("has no part in what kind = \"{}\" counts: leave it out", e_.kind));
     }
     top.text("edm_hardware", edm_hardware_, kOptional);
+    check_hardware(top, "edm_hardware", edm_hardware_);
     top.text("x", e_.x);
     top.text("x_title", e_.x_title);
     top.choice("y", e_.y, metrics_of(e_.kind));
@@ -444,6 +466,7 @@ class Loader {
   std::string hardware_;
   std::string edm_hardware_;
   std::array<std::filesystem::path, 2> hardware_folders_;  // the first has precedence
+  bool replaced_ = false;                                  // by --hardware: the file's own has no part in it
   Tolerance within_;                                       // of points that say nothing themselves
   std::string error_;
 };
