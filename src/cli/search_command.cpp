@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "cli/commands.h"
@@ -21,6 +22,7 @@ struct SearchSettings {
   std::uint64_t jobs = std::max(1u, std::thread::hardware_concurrency());
   std::uint64_t tries = 200;
   bool show = false;
+  std::string file;
 
   void declare(rack::Schema& s) {
     s.text("hardware", hardware, "hardware file; empty: the experiments' ConnectX-5", "a file's path")
@@ -28,7 +30,9 @@ struct SearchSettings {
         .integer("seeds", seeds, 1, 1'000'000'000, "how many, from the first on")
         .integer("jobs", jobs, 1, 1024, "simulations at once")
         .integer("tries", tries, 0, 1'000'000, "simulations spent on making a failing case simpler")
-        .toggle("show", show, "print what each seed stands for, and simulate nothing");
+        .toggle("show", show, "print what each seed stands for, and simulate nothing")
+        .text("case", file, "simulate this case, as --show and a failing seed print it, instead of seeds",
+              "a file's path");
   }
 };
 
@@ -38,25 +42,29 @@ class SearchCommand final : public Command {
       : Command(root, "search",
                 "Draw racks, faults and workloads from seeds, simulate them with checkers on, shrink what fails",
                 {"sluice search", "sluice search --seeds 10000", "sluice search --first 4711 --seeds 1",
-                 "sluice search --first 4711 --seeds 1 --show"}) {
+                 "sluice search --first 4711 --seeds 1 --show > mine.toml && sluice search --case mine.toml"}) {
     settings_.declare(schema_);
     use("search", schema_);
   }
 
  private:
   Result<int> run() override {
+    if (!settings_.file.empty()) {
+      auto loaded = sim::load_case(settings_.file);
+      if (!loaded) return tl::unexpected(loaded.error());
+      case_ = std::move(*loaded);
+    }
+    const std::uint64_t count = case_ ? 1 : settings_.seeds;
     if (settings_.show) {
-      for (std::uint64_t i = 0; i < settings_.seeds; ++i)
-        fmt::print("{}\n", to_string(sim::draw_case(settings_.first + i)));
+      for (std::uint64_t i = 0; i < count; ++i) fmt::print("{}\n", to_string(case_at(i)));
       return 0;
     }
     auto hardware = load_hardware_named(settings_.hardware, "connectx5");
     if (!hardware) return tl::unexpected(hardware.error());
-    const PointTasks tasks{settings_.seeds, [&](std::size_t i) -> PointTask {
-                             const std::uint64_t seed = settings_.first + i;
-                             return {fmt::format("seed {}", seed),
-                                     [seed, &hardware] { return judge(*hardware, sim::draw_case(seed)); }, kind_of};
-                           }};
+    const PointTasks tasks{
+        count, [&](std::size_t i) -> PointTask {
+          return {name_of(i), [this, i, &hardware] { return judge(*hardware, case_at(i)); }, kind_of};
+        }};
     std::optional<FailedTask> failed;
     std::size_t sound = 0;
     {
@@ -72,23 +80,32 @@ class SearchCommand final : public Command {
       if (!ran && !failed) return tl::unexpected(ran.error());
     }
     if (!failed) {
-      fmt::print("{} seeds from {} on: all sound\n", settings_.seeds, settings_.first);
+      if (case_) fmt::print("{}: sound\n", settings_.file);
+      if (!case_) fmt::print("{} seeds from {} on: all sound\n", settings_.seeds, settings_.first);
       return 0;
     }
-    const std::uint64_t seed = settings_.first + failed->task;
-    fmt::print("seed {} fails; again: sluice search --first {} --seeds 1{}\n", seed, seed, on_hardware());
+    const std::string again = case_ ? "--case " + quoted(settings_.file)
+                                    : fmt::format("--first {} --seeds 1", settings_.first + failed->task);
+    fmt::print("{} fails; again: sluice search {}{}\n", name_of(failed->task), again, on_hardware());
     std::fflush(stdout);
-    const sim::SearchCase least = make_simple(*hardware, sim::draw_case(seed), failed->status);
+    const sim::SearchCase least = make_simple(*hardware, case_at(failed->task), failed->status);
     fmt::print("The simplest case that was found to fail:\n{}", to_string(least));
     return kExitFailed;
   }
 
+  sim::SearchCase case_at(std::size_t i) const { return case_ ? *case_ : sim::draw_case(settings_.first + i); }
+  std::string name_of(std::size_t i) const {
+    return case_ ? settings_.file : fmt::format("seed {}", settings_.first + i);
+  }
+
   // As a shell takes it.
+  static std::string quoted(const std::string& text) {
+    std::string out;
+    for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
+    return "'" + out + "'";
+  }
   std::string on_hardware() const {
-    if (settings_.hardware.empty()) return {};
-    std::string quoted;
-    for (const char c : settings_.hardware) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-    return fmt::format(" --hardware '{}'", quoted);
+    return settings_.hardware.empty() ? "" : " --hardware " + quoted(settings_.hardware);
   }
 
   // As an exit code: what has the same words up to a colon, whatever the numbers, is taken for the same failure.
@@ -128,6 +145,7 @@ class SearchCommand final : public Command {
 
   SearchSettings settings_;
   rack::Schema schema_;
+  std::optional<sim::SearchCase> case_;  // none: seeds are
 };
 
 }  // namespace

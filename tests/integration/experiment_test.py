@@ -482,6 +482,13 @@ queue_pairs = [1]
         again = re.search(r"again: sluice (.*)", done.stdout)[1]
         done = subprocess.run([SLUICE, *shlex.split(again), "--tries", "0"], capture_output=True, text=True, timeout=120, check=False)
         self.assertEqual((done.returncode, again in done.stdout), (1, True), done.stdout)
+        simplest = self.folder / "the simplest.toml"
+        simplest.write_text(done.stdout.split("found to fail:\n")[1])
+        for words, code in (("--hardware", str(far)), 1), ((), 0):
+            done = subprocess.run([SLUICE, "search", "--case", str(simplest), "--tries", "0", *words], capture_output=True, text=True,
+                                  timeout=120, check=False)
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertIn("the simplest.toml: sound", done.stdout)
 
     def interrupted(self, *words):
         """What a command says that Ctrl-C reaches once it has said how far it is."""

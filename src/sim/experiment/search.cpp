@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/rng.h"
+#include "sim/world/fields.h"
 
 namespace sluice::sim {
 namespace {
@@ -108,12 +109,28 @@ SearchCase shrink(SearchCase failing, std::uint64_t tries, const std::function<b
 std::string to_string(const SearchCase& one) {
   const CloverWorkload& w = one.workload;
   return fmt::format(
-      "system = {}\nclient = {}\nmachines = {}\nthreads = {}\nkeys = {}\ntheta_thousandths = {}\nwrites_percent = {}\n"
-      "value_bytes = {}\nsteered_keys = {}\nfaults = {}\nack_timeout = {}\ncursor_lifetime = {} us\noperations = {}\n"
+      "system = \"{}\"\nclient = \"{}\"\nmachines = {}\nthreads = {}\nkeys = {}\ntheta_thousandths = "
+      "{}\nwrites_percent = {}\n"
+      "value_bytes = \"{} B\"\nsteered_keys = {}\nfaults = \"{}\"\nack_timeout = {}\ncursor_lifetime = \"{} us\"\n"
+      "operations = {}\n"
       "seed = {}\n",
       w.system, w.client, w.machines, w.threads, w.keys, w.theta_thousandths, w.writes_percent, w.value_bytes,
-      w.steered_keys, w.faults.empty() ? "none" : w.faults, w.ack_timeout, w.cursor_lifetime.microseconds(),
-      one.operations, one.seed);
+      w.steered_keys, w.faults, w.ack_timeout, w.cursor_lifetime.microseconds(), one.operations, one.seed);
+}
+
+Result<SearchCase> load_case(const std::string& path) {
+  auto text = read_text(path);
+  if (!text) return tl::unexpected(text.error());
+  const auto table = parse_toml(*text, path);
+  if (!table) return tl::unexpected(table.error());
+  SearchCase one = draw_case(1);  // what is the same in all of them
+  std::string error;
+  Fields fields(*table, path, "", error);
+  fields.integer("seed", one.seed, 0, std::uint64_t{1} << 62);
+  fields.integer("operations", one.operations, 1, 1'000'000);
+  one.workload.read(fields);
+  if (!fields.finish()) return fail(error);
+  return one;
 }
 
 }  // namespace sluice::sim

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "sim/load/clover_load.h"
 
 namespace sluice::sim {
@@ -29,7 +30,8 @@ std::vector<SearchCase> simpler_cases(const SearchCase& one);
 // The simplest case found that fails, none of whose simpler ones does, or where `tries` were used up.
 SearchCase shrink(SearchCase failing, std::uint64_t tries, const std::function<bool(const SearchCase&)>& fails);
 
-// One line a setting.
+// One line a setting; a file of these lines is a case, and may have other settings of a Clover workload, which are not printed.
 std::string to_string(const SearchCase& one);
+Result<SearchCase> load_case(const std::string& path);
 
 }  // namespace sluice::sim

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "sim/world/faulty_link.h"
 #include "sim/world/models_test.h"
 
@@ -16,6 +18,21 @@ TEST(Search, ASeedIsAlwaysTheSameCaseAndTheSameRun) {
   const CloverResult b = run_case(connectx5(), one);
   EXPECT_EQ(a.problem, "");
   EXPECT_EQ(a.trace_hash, b.trace_hash);
+}
+
+TEST(Search, WhatIsPrintedOfACaseIsThatCase) {
+  const std::string path = testing::TempDir() + "search_case.toml";
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const SearchCase one = draw_case(seed);
+    std::ofstream(path) << to_string(one);
+    const auto loaded = load_case(path);
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    EXPECT_EQ(to_string(*loaded), to_string(one));
+  }
+  std::ofstream(path) << to_string(draw_case(5));
+  EXPECT_EQ(run_case(connectx5(), load_case(path).value()).trace_hash, run_case(connectx5(), draw_case(5)).trace_hash);
+  std::ofstream(path) << to_string(draw_case(1)) << "color = 3\n";
+  EXPECT_NE(load_case(path).error().message.find("color is not known here"), std::string::npos);
 }
 
 TEST(Search, FirstSeedsAreSound) {
