@@ -116,10 +116,14 @@ struct steer_packet {
   struct steer_end_key end;
   __u64 now;
   __u64 address;
-  __u64 swap;
-  __u64 compare; /* or the prior value in an answer */
-  __u64 next_word;
-  __u64 key;
+  union {
+    __u64 swap;      /* of a CAS */
+    __u64 next_word; /* of a node that is written */
+  };
+  union {
+    __u64 compare; /* or the prior value in an answer */
+    __u64 key;
+  };
   __s64 shift;
   __u32 rkey;
   __u32 length;
@@ -208,11 +212,14 @@ INLINE __u64 pointed_to(__u64 w) {
 INLINE __u32 node_set(__u64 place) {
   return (__u32)((mix(place >> 12) + (place >> 6)) & config.history_sets_mask) * STEER_HISTORY_WAYS;
 }
+/* The set is bounded once: the compiler would bound the place of every way anew, 15 instructions each. */
 INLINE __u32 find_node(__u64 place) {
-  const __u32 set = node_set(place);
+  const __u64 set = node_set(place) & (NODES - STEER_HISTORY_WAYS);
+  const __u64* const places = &node_places[set];
+  const __u8* const states = &node_states[set];
 #pragma unroll
   for (__u32 way = 0; way < STEER_HISTORY_WAYS; ++way) {
-    if (*place_at(set + way) == place && *state_at(set + way) != STEER_EMPTY) return (set + way) | veil;
+    if (places[way] == place && states[way] != STEER_EMPTY) return ((__u32)set + way) | veil;
   }
   return STEER_NONE;
 }
@@ -267,10 +274,12 @@ INLINE int next_word_is_forgotten(__u32 entry) {
 }
 
 INLINE __u32 find_key(__u64 name) {
-  const __u32 set = (__u32)(mix(name) & config.key_sets_mask) * STEER_KEY_WAYS;
+  const __u64 set = (mix(name) & config.key_sets_mask) * STEER_KEY_WAYS & (KEYS - STEER_KEY_WAYS);
+  const __u64* const names = &key_names[set];
+  const struct steer_key* const of_set = &keys[set];
 #pragma unroll
   for (__u32 way = 0; way < STEER_KEY_WAYS; ++way) {
-    if (key_names[(set + way) & (KEYS - 1)] == name && key_at(set + way)->used) return (set + way) | veil;
+    if (names[way] == name && of_set[way].used) return ((__u32)set + way) | veil;
   }
   return STEER_NONE;
 }
@@ -795,8 +804,8 @@ INLINE __u32 find_region(const __u64* server, __u32 rkey) {
 }
 
 INLINE int is_same_end(const struct steer_end_key* a, const struct steer_end_key* b) {
-  return a->qpn == b->qpn && a->source[1] == b->source[1] && a->destination[1] == b->destination[1] &&
-         a->source[0] == b->source[0] && a->destination[0] == b->destination[0];
+  return ((a->source[0] ^ b->source[0]) | (a->source[1] ^ b->source[1]) | (a->destination[0] ^ b->destination[0]) |
+          (a->destination[1] ^ b->destination[1]) | (a->qpn ^ b->qpn)) == 0;
 }
 
 /* Where a connection's end may be: its place doubled, and which end. What stands there is looked at under the lock. */
@@ -1205,7 +1214,7 @@ INLINE int steer_frame(struct xdp_md* context) {
   const __u32 body = transport - BTH - extended - ICRC;
   if ((body != 0 && !(traits & PAYLOAD)) || body < pad || body % 4 != 0) return V_Malformed;
 
-  p.address = p.swap = p.compare = p.next_word = p.key = 0;
+  p.address = p.swap = p.compare = 0;
   p.shift = 0;
   p.rkey = p.length = 0;
   p.has_node = p.syndrome = 0;
