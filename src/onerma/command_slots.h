@@ -87,11 +87,12 @@ class CommandSlots {
   void on_data_sent(Time now, Slot& slot);
   void complete(Time now, Slot& slot, Status status);
 
-  // The slot in which this very attempt is open, or nullptr.
+  // The slot in which this very attempt is open, and has been sent, or nullptr.
   Slot* find(OpId op) {
     const std::uint16_t index = slot_of(op).value;
-    return index < slots_.size() && slots_[index].state != Slot::State::kFree && slots_[index].op == op ? &slots_[index]
-                                                                                                        : nullptr;
+    if (index >= slots_.size() || slots_[index].op != op) return nullptr;
+    const bool was_sent = slots_[index].state != Slot::State::kFree && slots_[index].state != Slot::State::kWaiting;
+    return was_sent ? &slots_[index] : nullptr;
   }
   void expire(Time now);
   Time next_deadline() const;

@@ -67,6 +67,16 @@ TEST(CommandSlots, AUserAloneHasAllTurnsAndItsReadsGoInOrder) {
   EXPECT_EQ(w.send(), nullptr);
 }
 
+// It has no number before it is sent; but whoever made up an answer to 0 would else have met the first slot's.
+TEST(CommandSlots, WhatHasNotBeenSentIsFoundByNoAnswer) {
+  Bench w;
+  w.issue(w.a, 64);
+  EXPECT_EQ(w.slots.find(OpId{}), nullptr);
+  w.send();
+  EXPECT_EQ(w.slots.find(OpId{}), nullptr);
+  EXPECT_EQ(w.slots.find(w.first), w.sent);
+}
+
 // By these targets tell replays, and remember how far they have come.
 TEST(CommandSlots, OperationsAreNumberedInTheOrderInWhichTheyLeaveHoweverLongTheyWait) {
   Bench w;
