@@ -209,8 +209,8 @@ class Loader {
     }
     fields.fail(*node, key,
                 fmt::format("names {}.toml in hardware/ beside this file; that is not there, nor one of the project's "
-                            "of this name; there are {}",
-                            name, fmt::join(names, ", ")));
+                            "of this name; there {}",
+                            name, names.empty() ? "is none" : fmt::format("are {}", fmt::join(names, ", "))));
   }
   Result<void> load_panel_hardware() {
     e_.panel_hardware.resize(s_.panels.size());
