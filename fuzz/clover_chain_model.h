@@ -19,6 +19,9 @@
 namespace sluice::fuzz {
 
 class ChainModel {
+ public:
+  ChainModel& operator=(const ChainModel&) = delete;
+
  protected:
   struct Terms {
     Duration lifetime;  // of cursors
@@ -42,7 +45,6 @@ class ChainModel {
   explicit ChainModel(Terms terms, clover::Journal* journal = nullptr);
   // A copy goes its own way, without a journal.
   ChainModel(const ChainModel& other);
-  ChainModel& operator=(const ChainModel&) = delete;
   virtual ~ChainModel() = default;
 
   // What holds at any time.

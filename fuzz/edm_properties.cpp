@@ -308,8 +308,8 @@ class Link {
     const auto bit = [this] { return std::uint64_t{1} << script_.next() % 64; };
     Harm harm{.payload = bit()};
     if ((what & 0x40) != 0) harm = {.sync = static_cast<std::uint8_t>(1 + script_.next() % 2)};
-    if (!scrambled_ && memory_first_ && transmit_.memory_waiting() != 0 && (what & 0x80) != 0)
-      harm.payload |= bit() | bit();
+    const bool more = !scrambled_ && memory_first_ && transmit_.memory_waiting() != 0 && (what & 0x80) != 0;
+    for (int i = 0; more && i < 2; ++i) harm.payload |= bit();
     pass_one(harm);
     drain();
     const std::size_t blocks = scrambled_ && harm.payload != 0 ? 2 : 1;
