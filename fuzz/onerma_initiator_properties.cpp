@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "fuzz/last_frame.h"
 #include "fuzz/onerma_properties.h"
 #include "fuzz/script.h"
 #include "onerma/test_world.h"
@@ -22,20 +23,6 @@ constexpr std::uint32_t kWindow = FrameWriter::frame_size(kMaxOp) + 300;
 constexpr Duration kDispatch = Duration::microseconds(10);
 constexpr Duration kTimeout = Duration::microseconds(25);
 constexpr std::array<std::size_t, 8> kLengths{64, 8, 0, 1, 200, 512, 4096, 63};
-
-class Sink final : public port::FrameSink {
- public:
-  std::uint8_t* reserve(std::size_t length) override {
-    SLUICE_CHECK(length <= port::kMaxFrame);
-    return full ? nullptr : room_.data();
-  }
-  void commit(std::size_t length) override { frame.assign(room_.begin(), room_.begin() + static_cast<long>(length)); }
-  bool full = false;
-  std::vector<std::uint8_t> frame;
-
- private:
-  std::array<std::uint8_t, port::kMaxFrame> room_{};
-};
 
 enum class State : std::uint8_t { kWaiting, kSent, kPulled, kDataSent };
 
@@ -519,7 +506,7 @@ class InitiatorWorld {
   std::array<std::vector<std::uint8_t>, 9> due_buffers_;
   std::array<std::size_t, 9> lengths_{};
   Time now_;
-  Sink sink_;
+  LastFrame sink_;
   bool is_full_ = false;
   // For a slot.
   struct Waits {

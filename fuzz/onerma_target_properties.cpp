@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "fuzz/last_frame.h"
 #include "fuzz/onerma_properties.h"
 #include "fuzz/script.h"
 #include "onerma/test_world.h"
@@ -73,20 +74,6 @@ struct Pull {
   bool sent = false;  // then place and counter are known
   std::uint16_t place = 0;
   std::uint64_t counter = 0;
-};
-
-class Sink final : public port::FrameSink {
- public:
-  std::uint8_t* reserve(std::size_t length) override {
-    SLUICE_CHECK(length <= port::kMaxFrame);
-    return full ? nullptr : room_.data();
-  }
-  void commit(std::size_t length) override { frame.assign(room_.begin(), room_.begin() + static_cast<long>(length)); }
-  bool full = false;
-  std::vector<std::uint8_t> frame;
-
- private:
-  std::array<std::uint8_t, port::kMaxFrame> room_{};
 };
 
 class TargetWorld {
@@ -727,7 +714,7 @@ class TargetWorld {
   std::array<Area, 3> areas_;
   std::uint64_t keys_made_ = 0;
   Time now_;
-  Sink sink_;
+  LastFrame sink_;
   bool is_full_ = false;
   std::deque<Letter> kept_;  // the last
   std::uint64_t taken_frames_ = 0;
