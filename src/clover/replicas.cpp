@@ -280,8 +280,8 @@ MetadataServer::Advice MetadataServer::see(Time now, const Home& home) {
     store_le(bytes, v);
     write_journal(now, RecordKind::kLost, bytes);
     give_up(v);
-    advance(
-        now);  // nobody copies there any more, so the view may be over: as whoever repeats the journal finds before the next record
+    // Nobody copies there any more, so the view may be over: as whoever repeats the journal finds before the next record.
+    advance(now);
   }
   for (const auto& volume : config_.volumes) {
     for (std::size_t j = 0; j < volume.count; ++j) {

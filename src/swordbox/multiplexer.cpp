@@ -809,6 +809,7 @@ std::optional<Verdict> Multiplexer::watch_again(Time now, const Judged& packet, 
   const auto reth = packet.reth();
   const auto where = stretch_of(reth);
   n.withheld_until = Time();
+  n.withholds = false;
   if (!where || !reaches_region(packet.connection.address[packet.end], reth.rkey, *where)) return std::nullopt;
   std::uint64_t address = 0;
   wire::RKey rkey{};
@@ -828,16 +829,18 @@ std::optional<Verdict> Multiplexer::watch_again(Time now, const Judged& packet, 
   }
   n.withheld = write.last;
   n.withheld_until = now + config_.flight;
+  n.withholds = true;
   return covered.busy == kNone || other_way ? Verdict::kStale : wait_for_turn(packet, write, covered.busy);
 }
 
 // The server does nothing that stands behind the WRITE. Were an atomic let through, and watched for as long as it comes again, it could keep the
 // WRITE from the very word that both are on.
-bool Multiplexer::is_behind_withheld(Time now, const Judged& packet) const {
-  const Numbering& n = numbers_[packet.index];
-  if (now >= n.withheld_until || n.server_end != packet.end) return false;
+bool Multiplexer::is_behind_withheld(Time now, const Judged& packet) {
+  Numbering& n = numbers_[packet.index];
+  if (!n.withholds || n.server_end != packet.end) return false;
   const Psn withheld(n.withheld);
-  return packet.psn().since(withheld) > 0 && withheld.since(packet.connection.to[packet.end].acknowledged) > 0;
+  n.withholds = now < n.withheld_until && withheld.since(packet.connection.to[packet.end].acknowledged) > 0;
+  return n.withholds && packet.psn().since(withheld) > 0;
 }
 
 // Not the packet waits, which its client may send again before, and those behind it, but its turn: it stands in the word's line.

@@ -351,7 +351,7 @@ class Multiplexer {
   bool has_room(const Judged& packet, std::uint32_t span) const;
   bool reads_long(const Judged& packet) const;
   bool may_overtake(Time now, const Judged& packet);
-  bool is_behind_withheld(Time now, const Judged& packet) const;
+  bool is_behind_withheld(Time now, const Judged& packet);
   bool is_answered_write(Time now, const Judged& packet, const InEntry& entry) const;
   static std::uint32_t span_of(const Judged& packet);
 

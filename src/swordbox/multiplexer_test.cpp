@@ -519,7 +519,6 @@ TEST(MultiplexerRegions, AWriteFromBeforeTheMemoryWasKnownIsWatchedWhenItComesAg
   EXPECT_EQ(net.box.multiplexer()->value_of(kWord), 2u);
 }
 
-// Its WRITE may be lost, and with it the connection. What was replaced would then be done on another, without it.
 TEST(Multiplexer, AnOwnerWhoseAckIsLostHasItAgainThoughTheServersNextOneNamesAnothersOperation) {
   Lane lane({64});
   const Net::Line other = lane.connect(3, 2);
@@ -538,6 +537,7 @@ TEST(Multiplexer, AnOwnerWhoseAckIsLostHasItAgainThoughTheServersNextOneNamesAno
   EXPECT_EQ(lane.last.to, lane.line.near_qpn);
 }
 
+// Its WRITE may be lost, and with it the connection. What was replaced would then be done on another, without it.
 TEST(Multiplexer, WhatAnOwnerDoesBehindARequestOfItsOwnWaitsForItsAnswer) {
   Lane lane;
   make_known(lane, lane.line, 100, 0);
@@ -627,7 +627,6 @@ TEST(MultiplexerLate, AWriteThatIsOverHasNoTurn) {
   }
 }
 
-// The server may have had its first packet from before, and would execute the others unwatched.
 TEST(MultiplexerLate, NothingBehindAWriteThatWaitsForItsTurnIsBegun) {
   LateUnlock net;
   EXPECT_EQ(net.write_again(), Verdict::kLateWrite);
@@ -639,6 +638,7 @@ TEST(MultiplexerLate, NothingBehindAWriteThatWaitsForItsTurnIsBegun) {
   EXPECT_EQ(net.add(net.late, 101, kKey, kWord + 8), Verdict::kHeldRequest) << "behind it";
 }
 
+// The server may have had its first packet from before, and would execute the others unwatched.
 TEST(MultiplexerLate, OfAWriteThatWaitsForItsTurnNoPacketPasses) {
   LateUnlock net(100);
   EXPECT_EQ(net.write_again(100), Verdict::kLateWrite);

@@ -155,9 +155,10 @@ struct alignas(64) Numbering {
   std::uint8_t syndrome = wire::Aeth::kNoCredits;
   std::uint8_t server_end = 0;
   bool translated = false;
-  bool mid_message = false;  // the client's own message is not complete
-  bool cut_off = false;      // nothing of it may reach the server any more
-  bool member = false;       // has operated on tracked words
+  bool mid_message = false;    // the client's own message is not complete
+  bool cut_off : 1 = false;    // nothing of it may reach the server any more
+  bool withholds : 1 = false;  // perhaps a WRITE, below
+  bool member = false;         // has operated on tracked words
   bool has_request_headers = false;
   bool has_answer_headers = false;
   ConnectionIndex place = kNone;  // on which connection its operations under way are; kNone: they went their own way
@@ -191,7 +192,8 @@ struct alignas(64) Numbering {
   }
   // Whether its operations towards this end are numbered anew, and all is known that their replacements and answers take.
   bool replaces_for(std::uint8_t end) const {
-    return (translated & member & has_request_headers & has_answer_headers & !cut_off) && server_end == end;
+    return (translated & member & has_request_headers & has_answer_headers & !(cut_off | withholds)) &&
+           server_end == end;
   }
 };
 // Numbers are 24 bits wide: what is compared with newer ones has to follow them.
