@@ -281,20 +281,22 @@ Answer MetadataServer::take_checked(Time now, const RequestHeader& header, Messa
   if (!names_no_keys && in.left() != std::size_t{header.count} * 16) return Answer::kMalformed;
   bool all_good = true;
   for (std::size_t i = 0; i < header.count; ++i) {
-    const auto entry = names_no_keys ? directory_.end() : directory_.find(in.take64());
+    const std::optional<Key> key = names_no_keys ? std::nullopt : std::optional(in.take64());
     const NodePointer orphan = NodePointer{in.take64()}.as(NodeKind::kValue);
     auto* const slot = slots_.find(orphan);
     if (slot == nullptr) all_good = false;
     if (slot == nullptr || slot->state != SlotState::kOrphan) continue;
-    if (entry == directory_.end()) {
+    const auto entry = key ? directory_.find(*key) : directory_.end();
+    if (entry != directory_.end()) {
+      // It comes before the head of now, if it is linked. The head may still be one before it, until whoever is the head had heard
+      // of this.
+      slots_.set_aside(*slot);
+      entry->second.others.push_back({.node = orphan, .told = ++clock_});
+      // Nobody has something to tell that is worth waiting for.
+      if (!std::exchange(entry->second.settling, true)) settles_.push_front({now, entry->first, {}});
+    } else {
       slots_.retire(orphan, reusable(now));
-      continue;
     }
-    // It comes before the head of now, if it is linked. The head may still be one before it, until whoever is the head had heard of this.
-    slots_.set_aside(*slot);
-    entry->second.others.push_back({.node = orphan, .told = ++clock_});
-    // Nobody has something to tell that is worth waiting for.
-    if (!std::exchange(entry->second.settling, true)) settles_.push_front({now, entry->first, {}});
   }
   return all_good ? Answer::kOk : Answer::kRefused;
 }
