@@ -102,6 +102,17 @@ TEST_F(HostStageTest, GivesARequestToWhoListensAndAnyOtherMadToWhoseIdItNames) {
   EXPECT_EQ(pass(packet(kPeer, program(1), 1, mad(wire::CmSidrRep::kAttribute, 0x0900'0001, 0))), program(9));
 }
 
+TEST_F(HostStageTest, LeavesMadsThatAreNotTheConnectionManagersAndServicesThatAreNoPorts) {
+  Bytes other_class = mad(wire::CmRep::kAttribute, 0x0400'0001, 0x0900'0002);
+  ++other_class[1];  // management class
+  EXPECT_EQ(pass(packet(kPeer, program(1), 1, other_class)), program(1));
+  const std::uint64_t other_space = wire::rdma_service(0x1D2F).value + (std::uint64_t{1} << 24);
+  EXPECT_EQ(pass(packet(kPeer, program(1), 1, mad(wire::CmReq::kAttribute, 0x0400'0001, 0, other_space))), program(1));
+  Bytes cut = mad(wire::CmRep::kAttribute, 0x0400'0001, 0x0900'0002);
+  cut.resize(cut.size() - 4);
+  EXPECT_EQ(pass(packet(kPeer, program(1), 1, cut)), program(1));
+}
+
 TEST_F(HostStageTest, GivesAProgramBackWhatItSendsToItself) {
   const Bytes frame = packet(program(5), program(5), 0x05'0123, Bytes(8));
   pass(frame);

@@ -358,6 +358,15 @@ TEST_F(SwitchTest, AStageMaySendWhereNothingElseWaits) {
   EXPECT_EQ(trays_[0].take().size(), 2u);
 }
 
+TEST_F(SwitchTest, AStageMaySendBeforeAnythingElseHappened) {
+  TestStage stage;
+  receive(0, {frame(mac(9), mac(1))});
+  trays_[0].take();
+  machine_->set_stage(&stage);
+  machine_->offer_spare(now_);
+  EXPECT_EQ(trays_[0].take().size(), 1u);
+}
+
 TEST_F(SwitchTest, WhatTheFirstOfTwoStagesTakesTheSecondNeverSees) {
   TestStage first;
   TestStage second;
@@ -488,6 +497,14 @@ TEST_F(RoutingTest, AsksForAnUnknownNeighborThenRoutesWithTheIcrcIntact) {
   EXPECT_EQ(wire::Ipv4Header::parse(routed[0].data() + 14).ttl, 63);
 }
 
+TEST_F(RoutingTest, KnowsTheNeighborsThatAskOthers) {
+  receive(1, {arp(1, mac(2), "10.0.1.2", "10.0.1.3")});
+  for (Tray& tray : trays_) tray.take();
+  receive(0, {roce_frame(kRouter, mac(1), "10.0.0.1", "10.0.1.2")});
+  EXPECT_EQ(trays_[1].take().size(), 1u);
+  EXPECT_EQ(drops(0, DropReason::kRouterUnknown), 0u);
+}
+
 TEST_F(RoutingTest, AsksForTheNeighborOfWhatAStageGivesBackAndRoutesItToAnyPort) {
   receive(0, {frame(mac(9), mac(1))});
   for (Tray& tray : trays_) tray.take();
@@ -521,10 +538,13 @@ TEST_F(RoutingTest, RefusesWhatCannotBeRoutedWithAReasonEach) {
   bad_checksum[14 + 10] ^= 1;
   Bytes too_long = roce_frame(kRouter, mac(1), "10.0.0.1", "10.0.1.2");
   too_long[14 + 2] = 0xFF;
-  receive(0, {roce_frame(kRouter, mac(1), "10.0.0.1", "10.0.1.2", 0, 1), bad_checksum, too_long, frame(kRouter, mac(1)),
-              Bytes(frame(kRouter, mac(1), 0, 20)), roce_frame(kRouter, mac(1), "10.0.0.1", "10.9.9.9")});
+  Bytes named_otherwise = roce_frame(kRouter, mac(1), "10.0.0.1", "10.0.1.2");
+  wire::EthernetHeader{kRouter, mac(1), wire::kEtherTypeArp}.write(named_otherwise.data());
+  receive(0, {roce_frame(kRouter, mac(1), "10.0.0.1", "10.0.1.2", 0, 1), bad_checksum, too_long, named_otherwise,
+              frame(kRouter, mac(1)), Bytes(frame(kRouter, mac(1), 0, 20)),
+              roce_frame(kRouter, mac(1), "10.0.0.1", "10.9.9.9")});
   EXPECT_EQ(drops(0, DropReason::kRouterTtl), 1u);
-  EXPECT_EQ(drops(0, DropReason::kRouterMalformed), 4u);
+  EXPECT_EQ(drops(0, DropReason::kRouterMalformed), 5u);
   EXPECT_EQ(drops(0, DropReason::kRouterUnknown), 1u);
   for (const Tray& tray : trays_) EXPECT_TRUE(tray.frames.empty());
 }

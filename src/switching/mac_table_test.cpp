@@ -102,6 +102,25 @@ TEST(MacTable, RefusesAnAddressWhereNoPortHasMoreThanItsOwn) {
   EXPECT_EQ(macs.find(Time(), made_up(8)).has_value() + macs.find(Time(), made_up(101)).has_value(), 1);
 }
 
+TEST(MacTable, KeepsAnAddressAsLongAsItIsSeen) {
+  MacTable macs = table(5);
+  for (int look = 0; look < 4; ++look) macs.learn(Time::at(Duration::seconds(200 * look)), kHost, PortNumber(1));
+  EXPECT_TRUE(macs.find(Time::at(Duration::seconds(899)), kHost));
+  EXPECT_FALSE(macs.find(Time::at(Duration::seconds(900)), kHost));
+  EXPECT_EQ(macs.moves(), 0u);
+}
+
+TEST(MacTable, ListsWhatItLearned) {
+  MacTable macs = table(5);
+  const wire::MacAddress mac{{2, 0x34, 0x56, 0x78, 0x9A, 0xBC}};
+  macs.learn(Time::at(Duration::seconds(1)), mac, PortNumber(7));
+  const auto all = macs.entries(Time::at(Duration::seconds(2)));
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].mac, mac);
+  EXPECT_EQ(all[0].port, PortNumber(7));
+  EXPECT_EQ(all[0].seen, Time::at(Duration::seconds(1)));
+}
+
 TEST(MacTable, CountsHowManyAddressesEachPortHas) {
   Rng rng(3);
   MacTable macs = table(5, 64);
