@@ -89,6 +89,7 @@ TEST_F(SwitchTest, SendsToTheOnePortWhereTheDestinationWasSeen) {
   EXPECT_EQ(in.rx_frames, 1u);
   EXPECT_EQ(in.rx_bytes, 60u);
   EXPECT_EQ(out.tx_frames, 1u);
+  EXPECT_EQ(out.tx_bytes, 60u);
   EXPECT_EQ(in.flooded, 0u);
 }
 
