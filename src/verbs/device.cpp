@@ -253,6 +253,7 @@ int query_device_extended(ibv_context* context, const ibv_query_device_ex_input*
   ibv_device_attr_ex all{};
   all.orig_attr = device_attributes(*Context::of(context).nic);
   all.phys_port_cnt_ex = 1;
+  all.device_cap_flags_ex = all.orig_attr.device_cap_flags;
   all.max_dm_size = kDeviceMemory;
   std::memset(attributes, 0, size);
   std::memcpy(attributes, &all, std::min(size, sizeof all));
@@ -271,6 +272,7 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attribute
   a.max_mtu = a.active_mtu = mtu_code(nic.settings().mtu);
   a.gid_tbl_len = static_cast<int>(nic.settings().gids.size());
   a.port_cap_flags = IBV_PORT_CM_SUP;
+  a.flags = IBV_QPF_GRH_REQUIRED;  // as any RoCE port: without one a path is refused
   a.max_msg_sz = 1u << 31;
   a.pkey_tbl_len = 1;
   const LinkRate rate = link_rate(nic.settings());

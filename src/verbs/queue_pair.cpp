@@ -146,9 +146,11 @@ rc::QueuePairConfig config_of(const ibv_qp_init_attr& a, ibv_pd* pd, rc::Transpo
   config.receive_completions = CompletionQueue::of(a.recv_cq).queue;
   config.shared_receives = a.srq == nullptr ? nullptr : SharedReceiveQueue::of(a.srq).queue;
   config.send_depth = std::max(a.cap.max_send_wr, 1u);
-  config.receive_depth = std::max(a.cap.max_recv_wr, 1u);
   config.max_send_sges = std::max(a.cap.max_send_sge, 1u);
-  config.max_receive_sges = std::max(a.cap.max_recv_sge, 1u);
+  if (a.srq == nullptr) {  // with one, whatever stands there for a queue of its own means nothing
+    config.receive_depth = std::max(a.cap.max_recv_wr, 1u);
+    config.max_receive_sges = std::max(a.cap.max_recv_sge, 1u);
+  }
   config.max_inline = a.cap.max_inline_data;
   config.signal_all = a.sq_sig_all != 0;
   return config;

@@ -45,10 +45,12 @@ TEST(Device, TellsItsLimitsAndItsPort) {
   EXPECT_EQ(attributes.orig_attr.vendor_id, 0xFFFFFFu);
   EXPECT_GE(attributes.orig_attr.max_sge, 16);
   EXPECT_EQ(attributes.orig_attr.atomic_cap, IBV_ATOMIC_HCA) << "UCX looks for no other";
+  EXPECT_EQ(attributes.device_cap_flags_ex, attributes.orig_attr.device_cap_flags) << "the same, with room for more";
   ibv_port_attr port{};
   ASSERT_EQ(___ibv_query_port(context, 1, &port), 0);
   EXPECT_EQ(port.link_layer, IBV_LINK_LAYER_ETHERNET);
   EXPECT_EQ(port.active_mtu, IBV_MTU_4096);
+  EXPECT_EQ(port.flags, IBV_QPF_GRH_REQUIRED) << "who asks whether a path needs a GRH hears that it does";
   EXPECT_EQ(___ibv_query_port(context, 2, &port), EINVAL);
   ibv_close_device(context);
 }
@@ -612,6 +614,20 @@ TEST(Channel, ThatDoesNotBlockSaysThatThereIsNothing) {
 }
 
 // --- shared receive queues, datagrams, the extended interfaces ---
+
+TEST(QueuePairOfASharedReceiveQueue, IsMadeWhateverIsAskedOfAReceiveQueueOfItsOwn) {
+  LoopbackPair pair({.shared_receives = true});
+  ibv_qp_init_attr a{};
+  a.send_cq = a.recv_cq = pair.cq[0];
+  a.srq = pair.srq;
+  a.qp_type = IBV_QPT_RC;
+  a.cap = {.max_send_wr = 1, .max_recv_wr = ~0u, .max_send_sge = 1, .max_recv_sge = ~0u, .max_inline_data = 0};
+  ibv_qp* const qp = ibv_create_qp(pair.pd, &a);
+  ASSERT_NE(qp, nullptr);
+  EXPECT_EQ(a.cap.max_recv_wr, 0u);
+  EXPECT_EQ(a.cap.max_recv_sge, 0u);
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
+}
 
 class DatagramOfGid : public testing::TestWithParam<std::uint8_t> {};
 INSTANTIATE_TEST_SUITE_P(Gids, DatagramOfGid,
