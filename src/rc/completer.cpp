@@ -243,8 +243,7 @@ void Requester::go_back_to(Psn psn) {
     const SendWqe& wqe = queue_[i];
     if (psn.since(wqe.last_psn()) > 0) continue;
     cursor_ = i;
-    const auto packet = static_cast<std::uint32_t>(std::max(psn.since(wqe.first_psn), 0));
-    cursor_packet_ = wqe.op == SendOp::kRead ? std::max(packet, wqe.received) : packet;
+    cursor_packet_ = static_cast<std::uint32_t>(std::max(psn.since(wqe.first_psn), 0));
     return;
   }
   cursor_ = started_;

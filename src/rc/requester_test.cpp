@@ -5,6 +5,7 @@
 
 #include <array>
 #include <numeric>
+#include <utility>
 
 #include "rc/crafted_peer.h"
 #include "wire/bth.h"
@@ -252,6 +253,37 @@ TEST_F(RequesterTest, TakesCreditsFromTheLastAcknowledgementWheneverItComes) {
   EXPECT_THAT(p->answers(), SizeIs(1));
 }
 
+TEST_F(RequesterTest, CountsCreditsAcrossTheTurnOfTheMsn) {
+  send(SendOp::kSend);
+  ack(kFirst, 0xFF'FFFF, 1);  // one less than none, and one
+  post(SendOp::kSend, 8);
+  post(SendOp::kSend, 8);
+  EXPECT_THAT(p->answers(), SizeIs(1)) << "alone, without credit";
+}
+
+TEST_F(RequesterTest, KnowsOfNoCreditsAfterAReset) {
+  send(SendOp::kSend);
+  ack(kFirst, 1, 0);
+  p->must(p->modify({.state = QpState::kReset}));
+  p->make_ready();
+  post(SendOp::kSend, 8);
+  post(SendOp::kSend, 8);
+  EXPECT_THAT(p->answers(), SizeIs(2));
+}
+
+TEST_F(RequesterTest, CountsItsMessagesAnewAfterAReset) {
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    send(SendOp::kSend);
+    ack(kFirst + i, i + 1);
+  }
+  p->must(p->modify({.state = QpState::kReset}));
+  p->make_ready();
+  send(SendOp::kSend);
+  ack(kFirst, 1, 2);
+  for (int i = 0; i < 3; ++i) post(SendOp::kSend, 8);
+  EXPECT_THAT(p->answers(), SizeIs(2));
+}
+
 TEST_F(RequesterTest, NeedsNoCreditForWhatTakesNoReceive) {
   send(SendOp::kSend);
   ack(kFirst, 1, 0);
@@ -310,6 +342,34 @@ TEST_F(RequesterTest, LeavesACompletionOnlyWhereAsked) {
   EXPECT_THAT(done_ids(), ElementsAre(2));
 }
 
+TEST_F(RequesterTest, SaysInACompletionWhatKindOfWorkItWas) {
+  constexpr std::pair<SendOp, CompletionKind> kKinds[] = {
+      {SendOp::kSend, CompletionKind::kSend},
+      {SendOp::kSendWithImmediate, CompletionKind::kSend},
+      {SendOp::kSendWithInvalidate, CompletionKind::kSend},
+      {SendOp::kWrite, CompletionKind::kWrite},
+      {SendOp::kWriteWithImmediate, CompletionKind::kWrite},
+      {SendOp::kRead, CompletionKind::kRead},
+      {SendOp::kCompareAndSwap, CompletionKind::kCompareAndSwap},
+      {SendOp::kFetchAndAdd, CompletionKind::kFetchAndAdd},
+  };
+  for (const auto& [op, kind] : kKinds) {
+    restart({});
+    send(op);
+    if (op == SendOp::kRead) {
+      read_response(kFirst, 8, kRcReadResponseOnly);
+    } else if (is_atomic(op)) {
+      atomic_response(kFirst, 1);
+    } else {
+      ack(kFirst);
+    }
+    const auto completed = p->completed();
+    ASSERT_THAT(completed, SizeIs(1));
+    EXPECT_EQ(completed[0].kind, kind);
+    EXPECT_EQ(completed[0].length, reads(op) ? 8u : 0u);
+  }
+}
+
 TEST_F(RequesterTest, GoesOnAcrossTheWrapOfThePsn) {
   CraftedOptions options;
   options.send_psn = Psn(0xFF'FFFE);
@@ -350,6 +410,29 @@ TEST_F(RequesterTest, AsksAgainOnceForAReadWhoseResponseWasOvertaken) {
   read_response(kFirst + 2, 952);
   ack(kFirst + 3);
   EXPECT_THAT(done_ids(), ElementsAre(1, 2));
+}
+
+TEST_F(RequesterTest, AsksAgainForEachReadThatIsOvertaken) {
+  for (std::uint32_t i = 0; i < 6; i += 2) {
+    send(SendOp::kRead);
+    send(SendOp::kWrite);
+    ack(kFirst + i + 1);
+    EXPECT_THAT(psns(p->answers()), ElementsAre(kFirst + i, kFirst + i + 1)) << i;
+    read_response(kFirst + i, 8, kRcReadResponseOnly);
+    ack(kFirst + i + 1);
+    EXPECT_THAT(done_ids(), ElementsAre(i + 1, i + 2));
+  }
+}
+
+TEST_F(RequesterTest, AsksAgainForAReadThatIsOvertakenAfterATimeOutToo) {
+  send(SendOp::kRead);
+  send(SendOp::kWrite);
+  ack(kFirst + 1);
+  EXPECT_THAT(p->answers(), SizeIs(2));
+  p->wait();
+  EXPECT_THAT(p->answers(), SizeIs(2));
+  ack(kFirst + 1);
+  EXPECT_THAT(p->answers(), SizeIs(2));
 }
 
 // --- responses: malformed ---
@@ -599,6 +682,18 @@ TEST_F(RequesterTest, NeverGivesUpWithoutATimeOut) {
   EXPECT_EQ(p->adapter->next_deadline(), Time::never());
 }
 
+TEST_F(RequesterTest, WhatIsSentLaterDoesNotMakeTheOldestWaitLonger) {
+  send(SendOp::kWrite);
+  const Time due = p->adapter->next_deadline();
+  for (int i = 0; i < 5; ++i) {
+    p->now = p->now + Duration::microseconds(200);
+    send(SendOp::kWrite);
+  }
+  p->now = due;
+  p->adapter->on_deadline(p->now);
+  EXPECT_EQ(p->counters().timeouts, 1u);
+}
+
 TEST_F(RequesterTest, StopsItsClockWhenNothingIsOutstanding) {
   send(SendOp::kWrite);
   ack(kFirst);
@@ -630,6 +725,28 @@ TEST_F(RequesterTest, KeepsWaitingWhenWhatFollowedIsNakd) {
   EXPECT_THAT(p->answers(), IsEmpty());
   p->wait();
   EXPECT_THAT(p->answers(), SizeIs(3));
+}
+
+TEST_F(RequesterTest, SpendsNoRetryOnWhatIsNakdWhileItWaits) {
+  send(SendOp::kSend, 3000);
+  rnr_nak(kFirst);
+  for (int i = 0; i < 10; ++i) nak(kFirst, NakCode::kPsnSequenceError);
+  EXPECT_THAT(p->completed(), IsEmpty());
+  p->wait();
+  EXPECT_THAT(p->answers(), SizeIs(3));
+}
+
+TEST_F(RequesterTest, CountsTheWaitsForAReceiverAnewAfterEachSuccess) {
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    send(SendOp::kSend);
+    for (int j = 0; j < 3; ++j) {
+      rnr_nak(kFirst + i);
+      p->wait();
+      EXPECT_THAT(p->answers(), SizeIs(1));
+    }
+    ack(kFirst + i);
+    EXPECT_THAT(done_ids(), ElementsAre(i + 1));
+  }
 }
 
 // Linux rxe, slow and a wait of 10 us: what it NAKs of one round comes when the next has been sent.
@@ -954,6 +1071,25 @@ TEST_F(RequesterTest, UnreliableSendQueueStopsAtABadLocalKeyAndGoesOnWhenTold) {
   EXPECT_THAT(done_ids(), ElementsAre(70)) << "receiving goes on";
   p->must(p->modify({.state = QpState::kReadyToSend}));
   EXPECT_THAT(psns(send(SendOp::kWrite)), ElementsAre(kFirst));
+}
+
+TEST_F(RequesterTest, UnreliableWorkThatIsFlushedInItsMiddleGivesBackThePsnsThatItHasNotUsed) {
+  CraftedOptions options;
+  options.transport = Transport::kUc;
+  restart(options);
+  post(SendOp::kWrite, 3000);
+  FrameList one;
+  one.room = 1;
+  while (p->adapter->poll_transmit(p->now, one)) {
+  }
+  p->adapter->regions().remove(p->key);
+  EXPECT_THAT(p->answers(), IsEmpty());
+  EXPECT_THAT(done_ids(CompletionStatus::kLocalProtectionError), ElementsAre(1));
+  p->must(p->modify({.state = QpState::kReadyToSend}));
+  std::uint64_t word = 0;
+  const Sge sge{reinterpret_cast<std::uintptr_t>(&word), 8};
+  EXPECT_EQ(p->post({.id = 2, .op = SendOp::kWrite, .sges = {&sge, 1}}), PostError::kNone);
+  EXPECT_THAT(psns(p->answers()), ElementsAre(kFirst + 1));
 }
 
 }  // namespace

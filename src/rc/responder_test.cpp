@@ -407,6 +407,7 @@ class MalformedRequest : public ResponderTest, public ::testing::WithParamInterf
         {"OnlyLongerThanTheMtu", {}, long_only},
         {"MiddleShorterThanTheMtu", {first}, {.opcode = kRcWriteMiddle, .payload = bytes(512)}},
         {"LastOfNoBytes", {first}, {.opcode = kRcWriteLast}},
+        {"SendLastOfNoBytes", {send_first}, {.opcode = kRcSendLast}},
         {"LastTooShortForThePromise", {first}, last},
         {"MiddleWhereTheLastShouldBe", {write_first({}, 2048)}, {.opcode = kRcWriteMiddle, .payload = bytes(1024)}},
         {"WriteThatPromisesMore", {}, promises_more},
@@ -453,7 +454,7 @@ TEST_P(MalformedRequest, IsRefusedByNameAndNothingIsExecutedAnyMore) {
   EXPECT_THAT(ask(write(psn, bytes(8))), IsEmpty());
   EXPECT_EQ(p->counters().rx_wrong_state, 2u);
 }
-INSTANTIATE_TEST_SUITE_P(All, MalformedRequest, ::testing::Range(0, 28));
+INSTANTIATE_TEST_SUITE_P(All, MalformedRequest, ::testing::Range(0, 29));
 
 TEST_F(ResponderTest, RefusesWhatTheQueuePairDoesNotAllow) {
   for (const auto& [access, refused] :
@@ -583,6 +584,92 @@ TEST_F(ResponderTest, LosesNoAnswerToAFloodOfDuplicates) {
   EXPECT_LE(answers.size(), Responder::max_answers(CraftedOptions{}.max_reads));
   EXPECT_EQ(answers[0].get<wire::AtomicAckEth>().original, 3u);
   expect_ack(ask(write(kFirst + 1, bytes(8))), kFirst + 1, 2);
+}
+
+TEST_F(ResponderTest, PutsOffAReadOrAnAtomicForWhoseAnswerThereIsNoRoom) {
+  set_word(3);
+  ask(fetch_add(kFirst, 1));
+  for (const Packet& packet : {read(kFirst + 1, 8), fetch_add(kFirst + 2, 1)}) {
+    for (int i = 0; i < 100; ++i) p->deliver(fetch_add(kFirst, 1));
+    const std::uint64_t before = word();
+    p->deliver(packet);
+    EXPECT_EQ(word(), before);
+    EXPECT_EQ(p->pair->expected_psn(), packet.psn);
+    for (const Answer& answer : p->answers()) {
+      ASSERT_EQ(answer.psn(), kFirst);
+      EXPECT_EQ(answer.get<wire::AtomicAckEth>().original, 3u);
+    }
+    EXPECT_THAT(ask(packet), SizeIs(1)) << "asked again";
+  }
+  EXPECT_EQ(p->counters().rx_put_off, 2u);
+  EXPECT_EQ(word(), 5u);
+}
+
+TEST_F(ResponderTest, RefusesThoughManyAnswersWaitAndGivesThoseFirst) {
+  ask(fetch_add(kFirst, 1));
+  for (int i = 0; i < 100; ++i) p->deliver(fetch_add(kFirst, 1));
+  p->deliver(write(kFirst + 1, bytes(1025)));
+  auto answers = p->answers();
+  ASSERT_THAT(answers, SizeIs(Responder::max_answers(CraftedOptions{}.max_reads)));
+  EXPECT_TRUE(answers.back().aeth().is_nak());
+  answers.pop_back();
+  for (const Answer& answer : answers) EXPECT_EQ(answer.opcode(), kRcAtomicAcknowledge);
+}
+
+TEST_F(ResponderTest, ARefusalFollowsTheNakOfAGapBeforeIt) {
+  p->deliver(write(kFirst + 1, bytes(8)));
+  p->deliver(write(kFirst, bytes(1025)));
+  FrameList one;
+  one.room = 1;
+  while (p->adapter->poll_transmit(p->now, one)) {
+  }
+  ASSERT_THAT(one.frames, SizeIs(1)) << "the NAK of the gap";
+  EXPECT_EQ(p->pair->state(), QpState::kReadyToSend);
+  expect_refusal(p->answers(), kFirst, NakCode::kInvalidRequest);
+}
+
+TEST_F(ResponderTest, ADuplicateAtomicThatWaitsDoesNotBringTheAnswerToALaterOne) {
+  CraftedOptions options;
+  options.max_reads = 16;
+  restart(options);
+  ask(fetch_add(kFirst, 1));
+  p->deliver(fetch_add(kFirst, 1));
+  for (std::uint32_t i = 1; i <= 16; ++i)
+    p->deliver(fetch_add(kFirst + i, 1));  // the last takes the place of the first
+  const auto answers = p->answers();
+  ASSERT_THAT(answers, SizeIs(16));
+  for (std::uint32_t i = 0; i < 16; ++i) EXPECT_EQ(answers[i].psn(), kFirst + i + 1);
+}
+
+TEST_F(ResponderTest, ADuplicateIsNoneOfTheReadsAgreed) {
+  ask(read(kFirst, 8));
+  p->deliver(read(kFirst, 8));
+  for (std::uint32_t i = 1; i <= 4; ++i) p->deliver(read(kFirst + i, 8));
+  FrameList one;
+  one.room = 1;
+  EXPECT_TRUE(p->adapter->poll_transmit(p->now, one)) << "of the duplicate";
+  p->deliver(read(kFirst + 5, 8));
+  EXPECT_EQ(p->counters().rx_invalid_requests, 1u) << "four are not answered yet";
+}
+
+TEST_F(ResponderTest, AcknowledgesTheNewestOfDuplicatesInAnyOrder) {
+  ask(write(kFirst, bytes(8)));
+  ask(write(kFirst + 1, bytes(8)));
+  ask(read(kFirst + 2, 8));
+  p->deliver(write(kFirst + 1, bytes(8)));
+  p->deliver(write(kFirst, bytes(8)));
+  expect_ack(p->answers(), kFirst + 1, 3);
+}
+
+TEST_F(ResponderTest, RefusesAnAtomicWhereTheMemoryItselfIsMisaligned) {
+  constexpr std::uint64_t kElsewhere = 0x50'0000;
+  const memory::Key key =
+      p->adapter->regions()
+          .add({.pd = p->pd, .bytes = p->region().subspan(4, 64), .address = kElsewhere, .access = memory::kAllAccess})
+          .value();
+  const Packet packet{.opcode = kRcFetchAdd, .psn = kFirst, .extended = CraftedPeer::atomic(kElsewhere, key, 1)};
+  expect_refusal(ask(packet), kFirst, NakCode::kRemoteAccessError);
+  EXPECT_TRUE(p->memory_untouched());
 }
 
 TEST_F(ResponderTest, TellsARequesterToWaitAndThenTakesTheMessage) {
@@ -738,11 +825,30 @@ TEST_F(ResponderTest, StartsAnewAfterAResetWithFewerReads) {
 }
 
 TEST_F(ResponderTest, StaysSilentToRecordsOfALifeBeforeTheReset) {
-  ask(fetch_add(kFirst, 1));
+  const std::uint32_t places = p->adapter->config().limits.max_reads_in_flight;  // all are taken
+  for (std::uint32_t i = 0; i < places; ++i) ask(fetch_add(kFirst + i, 1));
   p->must(p->modify({.state = QpState::kReset}));
-  p->options.receive_psn = kFirst + 10;
+  p->options.receive_psn = kFirst + places;
   p->make_ready();
-  expect_silence(fetch_add(kFirst, 1), p->counters().rx_stale_duplicates);
+  for (std::uint32_t i = 0; i < places; ++i) {
+    expect_silence(fetch_add(kFirst + i, 1), p->counters().rx_stale_duplicates);
+  }
+}
+
+TEST_F(ResponderTest, AcceptsAllReadsAgreedThoughSomeWaitedBeforeTheReset) {
+  for (std::uint32_t i = 0; i < 4; ++i) p->deliver(read(kFirst + i, 8));
+  p->must(p->modify({.state = QpState::kReset}));
+  p->make_ready();
+  for (std::uint32_t i = 0; i < 4; ++i) p->deliver(read(kFirst + i, 8));
+  EXPECT_THAT(p->answers(), SizeIs(4));
+  EXPECT_EQ(p->pair->state(), QpState::kReadyToSend);
+}
+
+TEST_F(ResponderTest, NaksTheFirstGapAfterAReset) {
+  EXPECT_THAT(ask(write(kFirst + 1, bytes(8))), SizeIs(1));
+  p->must(p->modify({.state = QpState::kReset}));
+  p->make_ready();
+  EXPECT_THAT(ask(write(kFirst + 1, bytes(8))), SizeIs(1));
 }
 
 TEST_F(ResponderTest, RefusesAllReadsWhenItAgreedToNone) {
