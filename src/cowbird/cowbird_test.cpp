@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -509,6 +510,64 @@ TEST(Cowbird, IssuesNoRequestThatAnIdCannotName) {
   EXPECT_GE(issued, 20u);
   EXPECT_LE(issued, 20u + 16u);
   EXPECT_GT(channel.async_write(0, bytes, 0, 8), 0) << "of the other type";
+}
+
+// An engine that stores something between two of the channel's loads.
+class Interrupted {
+ public:
+  Interrupted(PlainWords words, const std::function<void()>& meanwhile) : words_(words), meanwhile_(&meanwhile) {}
+  std::uint64_t load(std::size_t at) const {
+    const std::uint64_t value = words_.load(at);
+    (*meanwhile_)();
+    return value;
+  }
+  void store(std::size_t at, std::uint64_t value) { words_.store(at, value); }
+  void publish(std::size_t at, std::uint64_t value) { words_.publish(at, value); }
+  void copy_in(std::size_t at, const void* from, std::size_t length) { words_.copy_in(at, from, length); }
+  void copy_out(void* to, std::size_t at, std::size_t length) const { words_.copy_out(to, at, length); }
+  void own(std::size_t) const {}
+  void look_soon(std::size_t) const {}
+
+ private:
+  PlainWords words_;
+  const std::function<void()>* meanwhile_;
+};
+
+TEST(Cowbird, AFailureIsNotTakenForSuccessWheneverTheEngineTellsOfIt) {
+  const ChannelLayout layout({.entries = 4, .request_bytes = 64, .response_bytes = 64});
+  const std::vector<Region> regions{{.node = 1, .key = 1, .base = 0, .length = 64}};
+  for (const bool collects : {true, false}) {
+    for (int after = 1; after <= 8; ++after) {
+      std::vector<std::uint64_t> words(layout.bytes / 8);
+      auto* const block = reinterpret_cast<std::uint8_t*>(words.data());
+      int loads = -1'000;  // none of those before
+      const RequestId id(RwType::kRead, 0, 1);
+      const std::function<void()> fail = [&] {
+        if (++loads != after) return;
+        const std::size_t log = ChannelLayout::kErrorLog;
+        store_le(block + log + kErrorBytes, static_cast<std::uint64_t>(id.value()));
+        store_le(block + log + kErrorBytes + 8, static_cast<std::uint64_t>(Status::kDenied));
+        store_le(block + log, std::uint64_t{1});
+        store_le(block + ChannelLayout::kProgress + ProgressLine::kReads, std::uint64_t{1});
+        store_le(block + ChannelLayout::kProgress + ProgressLine::kHead, std::uint64_t{1});
+      };
+      BasicChannel<Interrupted> channel({PlainWords(block), fail}, layout, regions);
+      std::uint8_t into[8] = {0xA5};
+      ASSERT_EQ(channel.async_read(0, 0, into, 8), id.value());
+      loads = 0;
+      for (int looks = 0; looks < 10 && !channel.is_complete(id); ++looks) {
+        Completion done;
+        if (!collects) {
+          channel.advance();
+        } else if (channel.collect({&done, 1}) == 1) {
+          EXPECT_EQ(done.status, Status::kDenied);
+        }
+      }
+      EXPECT_TRUE(channel.is_complete(id));
+      EXPECT_EQ(channel.status_of(id), Status::kDenied) << "after load " << after;
+      EXPECT_EQ(into[0], 0xA5);
+    }
+  }
 }
 
 TEST(Cowbird, AnEngineThatAdoptsDoesNotTakeAnEntryOfTheLastLapForAnother) {
@@ -1055,6 +1114,40 @@ TEST(Cowbird, ANewEngineWaitsForWhatTheLastOneMayHaveLeftUnderWay) {
     } else {
       EXPECT_LT(took, Duration::milliseconds(10));
     }
+  }
+}
+
+// It was carried out, and told of to nobody.
+TEST(Cowbird, AWriteThatAKilledEngineMayHaveDoneIsNotSaidToBeRefusedByTheNext) {
+  for (const bool exports_known : {false, true}) {
+    Exports exports;
+    EngineConfig config;
+    config.exports = &exports;
+    World w({.mode = LocalMode::kImmediate}, {.entries = 16, .request_bytes = 1024, .response_bytes = 1024}, 1, config);
+    const std::uint8_t bytes[8] = {1, 2, 3};
+    w.slow = true;
+    auto& first = w.start_engine();
+    w.step(100);
+    first.slow->answer(1, remote::Status::kOk);  // that it is there
+    const RequestId write(w.channel().async_write(0, bytes, 64, 8));
+    const RequestId read(w.channel().async_read(0, 128, w.bytes().data(), 8));
+    ASSERT_TRUE(w.run_until([&] { return w.pool()[66] == 3; }));
+    first.slow->shut_out = true;
+    first.memory->kill();
+    // The memory node has been started anew.
+    Region gone = w.regions[0];
+    gone.key ^= 1;
+    gone.write(w.bytes().data() + InstanceLayout::kRegions);
+    if (exports_known) exports.set({w.regions[0]});
+    w.channel().set_regions_generation(1);
+    w.slow = false;
+    w.start_engine();
+    ASSERT_EQ(w.wait_for(2).size(), 2u);
+    EXPECT_EQ(w.channel().status_of(write), Status::kUnknown) << "it has happened";
+    EXPECT_EQ(w.channel().status_of(read), Status::kDenied);
+    const RequestId later(w.channel().async_write(0, bytes, 64, 8));
+    ASSERT_EQ(w.wait_for(1).size(), 1u);
+    EXPECT_EQ(w.channel().status_of(later), Status::kDenied) << "no engine before this one has seen it";
   }
 }
 

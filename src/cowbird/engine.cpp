@@ -241,6 +241,7 @@ Task<void> Engine::probe() {
       const bool known = co_await read_regions(generation);
       if (!known) continue;
     }
+    if (!doubtful_to_) doubtful_to_ = epoch_ > 1 ? tail : 0;
     if (tail < fetched_ || tail - retired_ > layout_.shape.entries) {
       broken_ = true;
       break;
@@ -311,11 +312,12 @@ bool Engine::accept(ByteView entries, Read when) {
       continue;
     }
     if (write) unpublished_.push_back(index);
+    if (write && index < doubtful_to_) r.status = Status::kUnknown;
     if (const Status failed = errors_.adopted(r.entry); failed != Status::kOk) {
       finish(r, failed);
     } else if (const Status bad = judge(r.entry, layout_, regions_, longest_); bad != Status::kOk) {
       if (bad != Status::kDenied) ++counters_.malformed;
-      finish(r, bad);
+      finish(r, r.status == Status::kOk ? bad : r.status);
     } else {
       r.near = near_bytes(r);
     }

@@ -33,6 +33,7 @@
 #include <cstdlib>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -330,6 +331,8 @@ class Engine {
   std::uint64_t dispatched_ = 0;       // all before are no longer kNew, or wait in waiting_reads_
   std::uint64_t asked_ = 0;    // to the end of the next slice; beyond dispatched_ unless nothing may be dispatched now
   std::uint64_t fetched_ = 0;  // all before have been fetched
+  // Writes before may have been carried out by an engine that did not live to publish them. Not known before the first look.
+  std::optional<std::uint64_t> doubtful_to_;
   std::uint64_t sequence_[2] = {};         // of the newest fetched one
   std::uint64_t read_cursor_ = 0;          // all reads before are in a publication
   std::deque<Move> moves_;                 // as many as ever were in flight at once

@@ -17,7 +17,8 @@ std::string_view describe(Status status) {
     case Status::kRegionInUse: return "requests of this region are under way; wait until they are complete";
     case Status::kDenied: return "the memory node refused: wrong key, or outside of what it exports; nothing happened";
     case Status::kUnreachable: return "the memory node cannot be reached; nothing happened";
-    case Status::kUnknown: return "the memory node was lost during the write: it may have happened or not";
+    case Status::kUnknown:
+      return "the memory node, or an engine, was lost during the write: it may have happened or not";
     case Status::kMalformed: return "the engine could not make sense of the request";
     case Status::kForgotten: return "complete, but too many others failed since to know how it ended; ask sooner";
     case Status::kTooLong:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -290,6 +289,7 @@ void SwitchChannel::on_written(const StreamOp& op) {
   }
   if (op.purpose != kProgressLine) return;
   publishing_ = false;
+  told_ = true;
   for (; retired_ != op.words[2]; ++retired_) {
     if (!request(retired_).entry.is_write()) --reads_open_;
   }
@@ -336,7 +336,7 @@ void SwitchChannel::take_attachment(Time now, ByteView bytes) {
 }
 
 Time SwitchChannel::probe_due() const {
-  return attached_ && !broken_ && !probing_ && control_.can_read() ? next_probe_ : Time::never();
+  return told_ && !broken_ && !probing_ && control_.can_read() ? next_probe_ : Time::never();
 }
 
 bool SwitchChannel::probe(Time now, port::FrameSink& sink) {
@@ -353,6 +353,7 @@ void SwitchChannel::take_probe(Time now, ByteView line) {
   errors_.set_taken(load_le<std::uint64_t>(line.data() + IssuerLine::kErrorsTaken));
   block_generation_ = load_le<std::uint64_t>(line.data() + IssuerLine::kRegionsGeneration);
   regions_current_ = block_generation_ <= generation_;
+  if (!doubtful_to_) doubtful_to_ = epoch_ > 1 ? tail : 0;
   if (tail < tail_ || tail - published_to_ > layout_.shape.entries) {
     broken_ = true;
     return;
@@ -391,6 +392,7 @@ void SwitchChannel::take_entries(ByteView bytes) {
       return;
     }
     newest = r.entry.sequence;
+    r.touched = r.in_doubt = r.entry.is_write() && r.index < doubtful_to_;
     r.status = errors_.adopted(r.entry);
     // An earlier engine has completed it, or said that it failed.
     if (newest <= published_[r.entry.is_write()] || r.status != Status::kOk) r.state = State::kDone;
@@ -431,7 +433,7 @@ void SwitchChannel::begin() {
     r.state = State::kMoving;
     if (const Status bad = judge(r.entry, layout_, regions_, kMostBytes); bad != Status::kOk) {
       if (bad != Status::kDenied) ++counters_.malformed;
-      finish(r, bad);
+      finish(r, r.in_doubt ? Status::kUnknown : bad);
     } else {
       r.region = regions_[r.entry.region];
     }

@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -161,7 +162,7 @@ class SwitchChannel {
     bool fetching = false;             // a READ of its data is under way
     bool placed = false;               // its WRITE has PSNs, from `first` on
     bool touched = false;              // a WRITE to the pool has left
-    bool in_doubt = false;             // … over a connection that is closed: it may have happened
+    bool in_doubt = false;  // … over a connection that is closed, or an earlier engine's: it may have happened
     wire::Psn first{};
   };
   enum Purpose : std::uint8_t { kAttach, kProbe, kEntries, kErrorLog, kErrorCount, kProgressLine, kFetch, kMove };
@@ -232,6 +233,8 @@ class SwitchChannel {
   std::uint64_t block_generation_ = 0;  // as of the last probe
   bool attached_ = false;
   bool attaching_ = false;
+  bool told_ =
+      false;  // its first progress line stands in the block: nothing is looked for, and so nothing moved, before
   Time connection_due_ = Time::never();  // when to look again at requests that have no connection
   bool broken_ = false;
 
@@ -243,9 +246,11 @@ class SwitchChannel {
   std::uint64_t begun_ = 0;         // all before have been begun
   std::uint64_t fetched_ = 0;       // all before have been read from the ring
   std::uint64_t tail_ = 0;          // as last probed
-  std::uint64_t newest_[2] = {};    // sequence of the newest fetched one
-  std::uint64_t writes_out_ = 0;    // begun and not done
-  std::uint64_t reads_open_ = 0;    // begun and not retired
+  // Writes before may have been carried out by an engine that did not live to publish them. Not known before the first look.
+  std::optional<std::uint64_t> doubtful_to_;
+  std::uint64_t newest_[2] = {};  // sequence of the newest fetched one
+  std::uint64_t writes_out_ = 0;  // begun and not done
+  std::uint64_t reads_open_ = 0;  // begun and not retired
   bool paused_ = false;
   bool reading_entries_ = false;
 

@@ -663,6 +663,18 @@ TEST_F(SwitchEngineTest, WaitsForWhatTheLastEngineMayHaveLeftUnderWay) {
   EXPECT_GE(now - attached, Duration::milliseconds(500));
 }
 
+TEST_F(SwitchEngineTest, LooksForRequestsOnceTheNextEngineKnowsForHowLongToWait) {
+  data(next(Opcode::kRcReadRequest), Bytes(400));
+  const Seen hello = next(Opcode::kRcWriteOnly);
+  engine.on_spare(
+      now, [](const wire::MacAddress&) { return true; }, sink);
+  EXPECT_TRUE(sink.frames.empty()) << "what it finds it would move, and the line may be lost";
+  const Seen again = next(Opcode::kRcWriteOnly);
+  EXPECT_EQ(again.psn, hello.psn);
+  ack(again);
+  EXPECT_EQ(next(Opcode::kRcReadRequest).reth.virtual_address, at(ChannelLayout::kIssuer));
+}
+
 TEST_F(SwitchEngineTest, AWriteThatMayHaveHappenedIsNotSaidToBeRefused) {
   const Seen entries = until_entries(1);
   Bytes ring;
@@ -684,6 +696,25 @@ TEST_F(SwitchEngineTest, AWriteThatMayHaveHappenedIsNotSaidToBeRefused) {
   from_host(fetch.psn, bytes(24));
   const Seen move = next(Opcode::kRcWriteOnly);
   EXPECT_EQ(move.to, pool.qpn);
+  const auto nak = wire::Aeth::nak(0, wire::NakCode::kRemoteAccessError).syndrome;
+  EXPECT_TRUE(give(answer(pool, host, Opcode::kRcAcknowledge, move.psn, {}, nak)));
+  const Seen log = next(Opcode::kRcWriteOnly);
+  EXPECT_EQ(static_cast<Status>(load_le<std::uint64_t>(log.payload.data() + 8)), Status::kUnknown);
+}
+
+// Over a connection that was another switch's.
+TEST_F(SwitchEngineTest, AWriteThatAnEarlierEngineMayHaveDoneIsNotSaidToBeRefused) {
+  Bytes before(400);
+  store_le(before.data() + ProgressLine::kEpoch, std::uint64_t{3});
+  data(next(Opcode::kRcReadRequest), before);
+  ack(next(Opcode::kRcWriteOnly));
+  tail = 1;
+  data(next(Opcode::kRcReadRequest), line(tail));
+  Bytes ring;
+  put(ring, write_entry(1, 0, 8));
+  data(next(Opcode::kRcReadRequest), ring);
+  from_host(next(Opcode::kRcReadRequest).psn, bytes(8));
+  const Seen move = next(Opcode::kRcWriteOnly);
   const auto nak = wire::Aeth::nak(0, wire::NakCode::kRemoteAccessError).syndrome;
   EXPECT_TRUE(give(answer(pool, host, Opcode::kRcAcknowledge, move.psn, {}, nak)));
   const Seen log = next(Opcode::kRcWriteOnly);
