@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -66,6 +69,54 @@ TEST(EventLoop, ForgetsAnEventThatIsCancelledOrGone) {
   EXPECT_FALSE(a.scheduled());
   loop.run_until(at(100));
   EXPECT_TRUE(notes.empty());
+}
+
+TEST(EventLoop, FiresWhatIsDueAtTheEndAndWhatIsPastAtOnce) {
+  EventLoop loop;
+  std::vector<std::pair<int, Time>> notes;
+  Note a(1, notes);
+  Note b(2, notes);
+  loop.schedule(a, at(20));
+  loop.run_until(at(20));
+  loop.schedule(b, at(5));
+  loop.run_until(at(20));
+  const std::vector<std::pair<int, Time>> expected{{1, at(20)}, {2, at(20)}};
+  EXPECT_EQ(notes, expected);
+}
+
+TEST(EventLoop, NeverGoesBack) {
+  EventLoop loop;
+  loop.run_until(at(20));
+  loop.run_until(at(10));
+  EXPECT_EQ(loop.now(), at(20));
+}
+
+// Each event notes as which of all schedulings it fires: those of one instant rise.
+TEST(EventLoop, FiresEachInstantsEventsInTheOrderOfSchedulingHoweverOftenTheyAreMoved) {
+  struct Numbered final : Event {
+    void fire(Time now) override { fired->emplace_back(now, number); }
+    std::uint64_t number = 0;
+    std::vector<std::pair<Time, std::uint64_t>>* fired = nullptr;
+  };
+  EventLoop loop;
+  std::vector<std::pair<Time, std::uint64_t>> fired;
+  std::vector<Numbered> events(100);
+  Rng rng(3);
+  std::uint64_t last = 0;
+  for (int i = 0; i < 5000; ++i) {
+    Numbered& event = events[rng.below(events.size())];
+    event.fired = &fired;
+    if (rng.below(4) == 0) {
+      loop.cancel(event);
+    } else {
+      event.number = ++last;
+      loop.schedule(event, loop.now() + Duration::picoseconds(static_cast<std::int64_t>(rng.below(10))));
+    }
+    if (rng.below(20) == 0) loop.run_until(loop.now() + Duration::picoseconds(3));
+  }
+  loop.run_until(loop.now() + Duration::picoseconds(10));
+  EXPECT_GT(fired.size(), 1000u);
+  EXPECT_TRUE(std::ranges::is_sorted(fired));
 }
 
 TEST(EventLoop, KeepsOrderAmongManyThatAreMovedAndCancelled) {

@@ -5,6 +5,11 @@
 #include "wire/frame.h"
 
 namespace sluice::sim {
+namespace {
+
+__extension__ using Wide = unsigned __int128;
+
+}  // namespace
 
 Pipe::Pipe(EventLoop& loop, PacketPool& pool, const PipeParameters& parameters, Consumer& consumer, Rng rng)
     : loop_(loop), pool_(pool), parameters_(parameters), consumer_(consumer), rng_(rng) {}
@@ -24,7 +29,7 @@ Duration Pipe::wire_time(std::uint32_t length) const {
 std::uint64_t Pipe::queued_bytes(Time now) const {
   if (free_at_ <= now) return held_bytes_;
   const auto ps = static_cast<std::uint64_t>((free_at_ - now).picoseconds());
-  return held_bytes_ + ps / 1'000 * (parameters_.bits_per_second / 1'000'000) / 8'000;
+  return held_bytes_ + static_cast<std::uint64_t>(Wide{ps / 1'000} * parameters_.bits_per_second / 8'000'000'000);
 }
 
 void Pipe::send(Time now, Time ready, Packet* packet) {

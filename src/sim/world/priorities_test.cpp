@@ -83,6 +83,26 @@ TEST(Priorities, AFullQueueDropsAndAPauseHoldsTheUrgentAlone) {
   EXPECT_EQ(w.pool.in_flight(), 0u);
 }
 
+TEST(Priorities, TheQueueOfTheOthersIsSoLongToTheByteAndEmptiesAgain) {
+  World w(2 * 76);
+  for (int round = 0; round < 3; ++round) {
+    w.pipe.pause(w.loop.now());
+    for (int i = 1; i <= 3; ++i) w.send(i, 1);  // one goes at once, two wait
+    w.loop.run_until(w.loop.now() + Duration::microseconds(1));
+  }
+  EXPECT_EQ(w.priorities.dropped(), 0u);
+  EXPECT_EQ(w.sink.arrivals.size(), 9u);
+}
+
+TEST(Priorities, WhatHasBegunAtTheInstantOfAPauseIsFinished) {
+  World w;
+  w.send(1, 1);
+  w.loop.run_until(at(100));
+  w.pipe.pause(w.loop.now());
+  w.loop.run_until(at(1000));
+  EXPECT_EQ(w.sink.arrivals, (Arrivals{{108, 1}}));
+}
+
 TEST(Priorities, WhatAPauseHoldsBackIsNotInTheWayOfTheOthers) {
   World w(100'000);
   for (int i = 0; i < 1'000; ++i) w.send(0, 0);  // 8 us of them
