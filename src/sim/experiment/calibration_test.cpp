@@ -53,6 +53,36 @@ TEST(OrderLoad, ReordersAFewAndRarelyByMoreThanAHandful) {
   EXPECT_GT(few, out_of_order * 8 / 10);
 }
 
+// A port with a queue of nothing drops all.
+Hardware without_a_way() {
+  Hardware hardware = load_hardware(file("hardware/connectx5")).value();
+  hardware.net_switch.queue_bytes = 0;
+  return hardware;
+}
+
+TEST(OrderLoad, SaysWhyThereIsNoOrder) {
+  const auto hardware = load_hardware(file("hardware/connectx5"));
+  EXPECT_EQ(run_order_load(hardware.value(), {.requests = 2}, 1).problem, "");
+  EXPECT_EQ(run_order_load(hardware.value(), {.requests = 1}, 1).problem,
+            "no two answers came, so there is no gap: make `requests` more, or `interval` longer");
+  EXPECT_EQ(run_order_load(without_a_way(), {.interval = Duration::milliseconds(10), .requests = 200}, 1).problem,
+            "an operation ended as transport retry counter exceeded");
+  EXPECT_EQ(run_order_load(hardware.value(), {.queue_pairs = 1, .bytes = 4096, .interval = Duration::nanoseconds(1)}, 1)
+                .problem,
+            "requests come faster than they are answered, and a queue pair is full: interval is too short");
+}
+
+// Queue pairs that have given up would take requests, and fail them, until the end.
+TEST(VerbsLoad, StopsWhereAnOperationFailsAndSaysWhatFailedFirst) {
+  VerbsWorkload workload;
+  workload.queue_pairs = 4;
+  workload.in_flight = 16;
+  workload.measure = Duration::seconds(5);
+  const VerbsResult result = run_verbs_load(without_a_way(), workload, 1);
+  EXPECT_EQ(result.problem, "an operation ended as transport retry counter exceeded");
+  EXPECT_LT(result.events, 10'000u);
+}
+
 VerbsResult through_box(const char* box, Duration packet_cost) {
   const auto hardware = load_hardware(file("hardware/connectx5"));
   VerbsWorkload workload;

@@ -1,8 +1,10 @@
 #include "sim/load/order_load.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
-#include <deque>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -17,6 +19,10 @@ namespace {
 constexpr std::uint64_t kServerAddress = 0x10000;
 constexpr std::uint64_t kLine = 64;
 constexpr std::uint32_t kDepth = 512;
+constexpr Duration kLongestRun = Duration::seconds(1'000'000);
+
+// Intervals until it ends: some are for the last answers.
+std::int64_t turns_of(const OrderWorkload& workload) { return static_cast<std::int64_t>(workload.requests + 100); }
 
 // Stands in the switch: numbers requests, and compares the numbers of answers.
 class OrderProbe final : public switching::Stage {
@@ -73,8 +79,8 @@ class Generator final : public Event, public CompletionListener {
         ranks_(workload.addresses, static_cast<std::uint32_t>(workload.theta_thousandths)),
         buffer_(std::max<std::size_t>(workload.bytes, sizeof(std::uint64_t))) {}
 
-  // Requests come faster than they are answered, and a queue pair is full: it has given up.
-  bool overtaxed() const { return overtaxed_; }
+  // Not empty: it has given up.
+  const std::string& problem() const { return problem_; }
   void add(rc::QueuePair& pair) { pairs_.push_back(&pair); }
   void fire(Time now) override {
     const std::uint64_t at = kServerAddress + ranks_.draw(rng_) * kLine;
@@ -85,13 +91,20 @@ class Generator final : public Event, public CompletionListener {
     const rc::Sge sge = rc::Sge::of(ByteView(buffer_).first(atomic ? 8 : workload_.bytes));
     request.sges = {&sge, 1};
     rc::QueuePair& pair = *pairs_[posted_ % pairs_.size()];
-    overtaxed_ = nic_.post(now, nic_.doorbell_latency(), pair, request) != rc::PostError::kNone;
-    if (overtaxed_) return;
+    if (!problem_.empty()) return;
+    if (nic_.post(now, nic_.doorbell_latency(), pair, request) != rc::PostError::kNone) {
+      problem_ = "requests come faster than they are answered, and a queue pair is full: interval is too short";
+      return;
+    }
     if (++posted_ < workload_.requests) rack_.loop.schedule(*this, now + workload_.interval);
   }
   void on_completions(Time) override {
     std::array<rc::Completion, 32> found;
-    while (completions_.poll(found) == found.size()) {
+    while (const std::size_t n = completions_.poll(found)) {
+      for (const rc::Completion& completion : std::span(found).first(n)) {
+        if (completion.status != rc::CompletionStatus::kSuccess && problem_.empty())
+          problem_ = fmt::format("an operation ended as {}", to_string(completion.status));
+      }
     }
   }
 
@@ -106,7 +119,7 @@ class Generator final : public Event, public CompletionListener {
   std::vector<std::uint8_t> buffer_;
   std::vector<rc::QueuePair*> pairs_;
   std::uint64_t posted_ = 0;
-  bool overtaxed_ = false;
+  std::string problem_;
 };
 
 }  // namespace
@@ -128,6 +141,8 @@ void OrderWorkload::read(Fields& f) {
   f.span("interval", interval);
   f.integer("requests", requests, 1, 100'000'000);
   f.integer("gap", gap, 0, 1000);
+  if (!f.failed() && interval > kLongestRun / turns_of(*this))
+    f.fail(*f.node("requests"), "requests", "times interval must be 1,000,000 s at most: make one of them less");
 }
 
 OrderResult run_order_load(const Hardware& hardware, const OrderWorkload& workload, std::uint64_t seed) {
@@ -148,8 +163,10 @@ OrderResult run_order_load(const Hardware& hardware, const OrderWorkload& worklo
     generator.add(*connection.a);
   }
   rack.loop.schedule(generator, Time{});
-  rack.loop.run_until(Time::at(workload.interval * static_cast<std::int64_t>(workload.requests + 100)));
-  if (generator.overtaxed()) result.problem = "requests come faster than they are answered: interval is too short";
+  rack.loop.run_until(Time::at(workload.interval * turns_of(workload)));
+  result.problem = generator.problem();
+  if (result.problem.empty() && result.answers == 0)
+    result.problem = "no two answers came, so there is no gap: make `requests` more, or `interval` longer";
   result.events = rack.loop.fired();
   result.packets = rack.trace.packets();
   result.trace_hash = rack.trace.hash();

@@ -25,7 +25,7 @@ Duration latency_of(const NicParameters& nic) {
 void TcpFlowsSettings::read(Fields& f) {
   constexpr auto kOptional = Fields::Need::kOptional;
   f.integer("tcp_flows", flows, 0, 1000, kOptional);
-  f.rate("tcp_link", link, kOptional);
+  f.rate("tcp_link", link, std::uint64_t{1}, kOptional);
   f.integer("tcp_mtu", mtu, 576, 4096, kOptional);
   f.byte_count("tcp_window", window, kOptional);
   f.integer("tcp_ack_every", ack_every, 1, 64, kOptional);

@@ -71,6 +71,7 @@ class LoadThread final : public Event, public CompletionListener {
     std::array<rc::Completion, HostParameters::kMostPolled> found;
     const std::size_t n = completions_->poll(std::span(found).first(cpu_.host().poll_batch));
     for (std::size_t i = 0; i < n; ++i) complete(now, found[i]);
+    if (!tally_.problem.empty()) return;  // a queue pair that has given up would take requests and fail them for ever
     const std::uint32_t room = in_flight_ - out_;
     const HostParameters& host = cpu_.host();
     Duration cost = host.poll_cost + host.completion_cost * static_cast<std::int64_t>(n);
@@ -81,9 +82,8 @@ class LoadThread final : public Event, public CompletionListener {
   }
 
   void complete(Time now, const rc::Completion& completion) {
-    if (completion.status != rc::CompletionStatus::kSuccess) {
+    if (completion.status != rc::CompletionStatus::kSuccess && tally_.problem.empty())
       tally_.problem = fmt::format("an operation ended as {}", to_string(completion.status));
-    }
     out_ -= signal_every_;
     if (now < tally_.from) return;
     tally_.operations += signal_every_;

@@ -11,6 +11,7 @@
 #include "sim/experiment/experiment.h"
 #include "sim/load/clover_load.h"
 #include "sim/load/cowbird_load.h"
+#include "sim/load/order_load.h"
 #include "sim/load/tenant_load.h"
 #include "sim/world/hardware.h"
 
@@ -90,6 +91,29 @@ TEST(Hardware, HasTimeSlicesOfAMicrosecondAtLeast) {
   };
   EXPECT_EQ(message("1 us"), "");
   EXPECT_THAT(message("1 ps"), AllOf(HasSubstr("time_slice must be a duration"), HasSubstr("from 1 us to 1000 s")));
+}
+
+// Slower links would take their packets past the end of time; what resumes above where it paused would do both at once.
+TEST(Hardware, HasLinksOfAMegabitAtLeastAndThresholdsInTheirOrder) {
+  const auto message = [](const std::string& text) {
+    const auto hardware = parse_hardware(text, "my.toml");
+    return hardware ? std::string() : hardware.error().message;
+  };
+  EXPECT_EQ(message(replaced(connectx5(), "\"100 Gb/s\"", "\"1 Mb/s\"")), "");
+  EXPECT_THAT(message(replaced(connectx5(), "\"100 Gb/s\"", "\"999999 b/s\"")),
+              AllOf(HasSubstr("[link] bits_per_second must be a rate"), HasSubstr("from 1 Mb/s")));
+  EXPECT_EQ(message(replaced(connectx5(), "\"192 KiB\"", "\"256 KiB\"")), "");
+  EXPECT_THAT(message(replaced(connectx5(), "\"192 KiB\"", "\"257 KiB\"")),
+              AllOf(HasSubstr("[switch] pause_to_bytes must be"), HasSubstr("from 0 to 262144 B")));
+  const std::string marking = read_text(SLUICE_SOURCE_DIR "/experiments/hardware/connectx5-dcqcn.toml").value();
+  EXPECT_EQ(message(replaced(marking, "\"1600 KiB\"", "\"400 KiB\"")), "");
+  EXPECT_EQ(message(replaced(marking, "\"100 Gb/s\"", "\"2000 Gb/s\"")), "");
+  EXPECT_THAT(
+      message(replaced(marking, "\"100 Gb/s\"", "\"2001 Gb/s\"")),
+      AllOf(HasSubstr("my.toml: line "), HasSubstr("link must be of 2000 Gb/s at most where the switch marks")));
+  EXPECT_EQ(message(replaced(connectx5(), "\"100 Gb/s\"", "\"64000 Gb/s\"")), "");
+  EXPECT_THAT(message(replaced(marking, "\"1600 KiB\"", "\"399 KiB\"")),
+              AllOf(HasSubstr("[switch] ecn_to_bytes must be"), HasSubstr("from 409600 to")));
 }
 
 TEST(EdmHardware, RefusesWhatCannotBe) {
@@ -271,6 +295,18 @@ std::string told(const std::string& settings) {
   Fields fields(*table, "my.toml", "workload", error);
   W().read(fields);
   return error;
+}
+
+TEST(OrderWorkload, EndsBeforeTimeDoes) {
+  const auto message = [](const std::string& interval, const std::string& requests) {
+    return told<OrderWorkload>(
+        "queue_pairs = 32\naddresses = 64\ntheta_thousandths = 0\nbytes = \"64 B\"\ngap = 1\ninterval = \"" + interval +
+        "\"\nrequests = " + requests);
+  };
+  EXPECT_EQ(message("10 ms", "99999900"), "");
+  EXPECT_EQ(message("1000 s", "1"), "");
+  EXPECT_THAT(message("1000 s", "100000000"),
+              AllOf(HasSubstr("line 8: "), HasSubstr("requests times interval must be")));
 }
 
 TEST(EdmWorkload, RefusesWhatWouldNeverEndAndWhatIsNotWhatWasAskedFor) {

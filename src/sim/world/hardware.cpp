@@ -6,6 +6,8 @@ namespace sluice::sim {
 namespace {
 
 constexpr std::uint64_t kAnyCount = std::uint64_t{1} << 40;
+constexpr std::uint64_t kLeastMbps = 1;                   // slower ones would take packets past the end of time
+constexpr std::uint64_t kMostMarked = 2'000'000'000'000;  // that DCQCN's arithmetic has room for
 constexpr std::uint64_t kMostPercent = 1'000;  // ten times as slow on busy cores, and that ten times on shared ones
 
 void read_nic(Fields& f, NicParameters& nic) {
@@ -40,10 +42,10 @@ void read_switch(Fields& f, SwitchParameters& s) {
   f.duration("pipeline_latency", s.pipeline_latency);
   f.byte_count("queue_bytes", s.queue_bytes);
   f.byte_count("ecn_from_bytes", s.ecn_from_bytes);
-  f.byte_count("ecn_to_bytes", s.ecn_to_bytes);
+  f.byte_count("ecn_to_bytes", s.ecn_to_bytes, s.ecn_from_bytes, kAnyCount);
   f.integer("ecn_most_per_million", s.ecn_most_per_million, 0, 1'000'000);
   f.byte_count("pause_from_bytes", s.pause_from_bytes);
-  f.byte_count("pause_to_bytes", s.pause_to_bytes);
+  f.byte_count("pause_to_bytes", s.pause_to_bytes, 0, s.pause_from_bytes == 0 ? kAnyCount : s.pause_from_bytes);
 }
 
 void read_host(Fields& f, HostParameters& host) {
@@ -80,12 +82,14 @@ Result<Hardware> parse_hardware(std::string text, const std::string& path) {
   section(
       "link",
       [](Fields& f, LinkParameters& link) {
-        f.rate("bits_per_second", link.bits_per_second);
+        f.rate("bits_per_second", link.bits_per_second, kLeastMbps);
         f.duration("delay", link.delay);
       },
       hardware.link);
   section("switch", read_switch, hardware.net_switch);
   section("host", read_host, hardware.host);
+  if (error.empty() && hardware.net_switch.ecn_from_bytes != 0 && hardware.link.bits_per_second > kMostMarked)
+    top.fail(*top.node("link"), "link", "must be of 2000 Gb/s at most where the switch marks (ecn_from_bytes)");
   if (!top.finish()) return fail(error);
   hardware.text = std::move(text);
   return hardware;
