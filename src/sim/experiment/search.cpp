@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <sstream>
 
 #include "base/rng.h"
 #include "sim/world/fields.h"
@@ -26,6 +28,20 @@ std::string draw_faults(Rng& rng) {
   const std::uint64_t reorder = share();
   if (drop + duplicate + reorder == 0) return {};
   return fmt::format("drop={}ppm,duplicate={}ppm,reorder={}ppm", drop, duplicate, reorder);
+}
+
+std::string exact(Duration duration) {
+  const bool whole = duration == Duration::microseconds(duration.microseconds());
+  return whole ? fmt::format("{} us", duration.microseconds()) : fmt::format("{} ps", duration.picoseconds());
+}
+
+// What the table has, and these lines have not, as lines.
+std::string settings_beyond(toml::table table, const std::string& lines) {
+  const auto known = parse_toml(lines, "");
+  for (const auto& [key, value] : *known) table.erase(key);
+  std::ostringstream text;
+  text << table;
+  return table.empty() ? "" : text.str() + '\n';
 }
 
 std::uint64_t halved(std::uint64_t value, std::uint64_t least) { return std::max(value / 2, least); }
@@ -109,13 +125,12 @@ SearchCase shrink(SearchCase failing, std::uint64_t tries, const std::function<b
 std::string to_string(const SearchCase& one) {
   const CloverWorkload& w = one.workload;
   return fmt::format(
-      "system = \"{}\"\nclient = \"{}\"\nmachines = {}\nthreads = {}\nkeys = {}\ntheta_thousandths = "
-      "{}\nwrites_percent = {}\n"
-      "value_bytes = \"{} B\"\nsteered_keys = {}\nfaults = \"{}\"\nack_timeout = {}\ncursor_lifetime = \"{} us\"\n"
-      "operations = {}\n"
-      "seed = {}\n",
-      w.system, w.client, w.machines, w.threads, w.keys, w.theta_thousandths, w.writes_percent, w.value_bytes,
-      w.steered_keys, w.faults, w.ack_timeout, w.cursor_lifetime.microseconds(), one.operations, one.seed);
+      "system = \"{}\"\nclient = \"{}\"\nmachines = {}\nthreads = {}\nkeys = {}\ntheta_thousandths = {}\n"
+      "{}value_bytes = \"{} B\"\nsteered_keys = {}\nfaults = \"{}\"\nack_timeout = {}\ncursor_lifetime = \"{}\"\n"
+      "operations = {}\nseed = {}\n{}",
+      w.system, w.client, w.machines, w.threads, w.keys, w.theta_thousandths,
+      w.mix.empty() ? fmt::format("writes_percent = {}\n", w.writes_percent) : "", w.value_bytes, w.steered_keys,
+      w.faults, w.ack_timeout, exact(w.cursor_lifetime), one.operations, one.seed, one.more);
 }
 
 Result<SearchCase> load_case(const std::string& path) {
@@ -126,10 +141,11 @@ Result<SearchCase> load_case(const std::string& path) {
   SearchCase one = draw_case(1);  // what is the same in all of them
   std::string error;
   Fields fields(*table, path, "", error);
-  fields.integer("seed", one.seed, 0, std::uint64_t{1} << 62);
+  fields.integer("seed", one.seed, 0, std::numeric_limits<std::int64_t>::max());
   fields.integer("operations", one.operations, 1, 1'000'000);
   one.workload.read(fields);
   if (!fields.finish()) return fail(error);
+  one.more = settings_beyond(*table, to_string(one));
   return one;
 }
 

@@ -20,6 +20,7 @@ struct SearchCase {
   std::uint64_t seed = 0;  // of the run
   std::uint64_t operations = 0;
   CloverWorkload workload{};
+  std::string more{};  // what a file has set beyond the lines that are printed of all, a line each
 };
 
 SearchCase draw_case(std::uint64_t seed);
@@ -30,7 +31,7 @@ std::vector<SearchCase> simpler_cases(const SearchCase& one);
 // The simplest case found that fails, none of whose simpler ones does, or where `tries` were used up.
 SearchCase shrink(SearchCase failing, std::uint64_t tries, const std::function<bool(const SearchCase&)>& fails);
 
-// One line a setting; a file of these lines is a case, and may have other settings of a Clover workload, which are not printed.
+// One line a setting; a file of these lines is a case, and may have other settings of a Clover workload, which are then printed, too.
 std::string to_string(const SearchCase& one);
 Result<SearchCase> load_case(const std::string& path);
 

@@ -35,6 +35,33 @@ TEST(Search, WhatIsPrintedOfACaseIsThatCase) {
   EXPECT_NE(load_case(path).error().message.find("color is not known here"), std::string::npos);
 }
 
+TEST(Search, KeepsWhatAFileSetsBeyondWhatIsDrawn) {
+  const std::string path = testing::TempDir() + "search_more.toml";
+  const auto load = [&path](const std::string& text) {
+    std::ofstream(path) << text;
+    auto loaded = load_case(path);
+    EXPECT_TRUE(loaded) << loaded.error().message;
+    return loaded.value();
+  };
+  const std::string drawn = to_string(draw_case(5));
+  const SearchCase more = load(drawn + "message_cost = \"2 us\"\nqueue_pairs = 8\n");
+  EXPECT_EQ(to_string(more), drawn + "message_cost = '2 us'\nqueue_pairs = 8\n");
+  for (const SearchCase& simpler : simpler_cases(more)) {
+    EXPECT_NE(to_string(simpler).find("queue_pairs = 8\n"), std::string::npos);
+    EXPECT_EQ(load(to_string(simpler)).workload.message_cost, Duration::microseconds(2));
+  }
+  // A mix says itself how many write.
+  std::string mixed = drawn;
+  const std::size_t at = mixed.find("writes_percent");
+  mixed.replace(at, mixed.find('\n', at) - at, "mix = \"A\"");
+  for (const SearchCase& simpler : simpler_cases(load(mixed))) EXPECT_EQ(load(to_string(simpler)).workload.mix, "A");
+  // To the picosecond, and of any seed.
+  SearchCase odd = draw_case((std::uint64_t{1} << 62) + 1);
+  odd.workload.cursor_lifetime = Duration::picoseconds(10'000'000'001);
+  EXPECT_EQ(load(to_string(odd)).workload.cursor_lifetime, odd.workload.cursor_lifetime);
+  EXPECT_EQ(load(to_string(odd)).seed, odd.seed);
+}
+
 TEST(Search, FirstSeedsAreSound) {
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     EXPECT_EQ(run_case(connectx5(), draw_case(seed)).problem, "") << to_string(draw_case(seed));
@@ -73,15 +100,17 @@ TEST(Search, ShrinksToWhatTheFailureNeeds) {
   EXPECT_LT(least.operations, 115u);
 }
 
-// A consumer that counts.
+// A consumer that counts, and notes when the last came.
 class Sink final : public Consumer {
  public:
   explicit Sink(PacketPool& pool) : pool_(pool) {}
-  void on_packet(Time, Packet* packet) override {
+  void on_packet(Time now, Packet* packet) override {
     ++count;
+    last = now;
     pool_.give_back(packet);
   }
   std::uint64_t count = 0;
+  Time last;
 
  private:
   PacketPool& pool_;
@@ -105,6 +134,24 @@ TEST(FaultyLink, LosesAndDoublesWhatItCountsAndKeepsNoPacket) {
   EXPECT_GT(c.reordered, 50u);
   EXPECT_EQ(sink.count, 1'000 - c.dropped + c.duplicated);
   EXPECT_EQ(pool.in_flight(), 0u);
+}
+
+TEST(FaultyLink, DelaysToThePicosecond) {
+  EventLoop loop;
+  PacketPool pool;
+  Sink sink(pool);
+  FaultyLink link(loop, pool, sink, port::parse_impairment("delay=1us").value().tx, Rng(1));
+  for (const std::int64_t when : {0, 700, 3'000}) {
+    loop.run_until(Time::at(Duration::nanoseconds(when)));
+    Packet* const packet = pool.take(100);
+    packet->length = 100;
+    link.on_packet(loop.now(), packet);
+  }
+  EXPECT_EQ(sink.count, 2u);
+  EXPECT_EQ(sink.last, Time::at(Duration::nanoseconds(1'700)));
+  loop.run_until(Time::at(Duration::milliseconds(1)));
+  EXPECT_EQ(sink.count, 3u);
+  EXPECT_EQ(sink.last, Time::at(Duration::microseconds(4)));
 }
 
 TEST(FaultyLink, HoldsAsManyAsAreOnALongWay) {
