@@ -8,6 +8,7 @@
 namespace sluice::swordbox {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -65,6 +66,29 @@ TEST(Explain, SaysWhatBecomesOfAPacketAndWhy) {
   EXPECT_THAT(steered, HasSubstr("as:"));
   EXPECT_THAT(steered, HasSubstr("va 0x2000"));
   EXPECT_THAT(steered, HasSubstr("icrc ok"));
+}
+
+// As where a box that replaces atomics has answered with numbers of its own.
+TEST(Explain, TellsApartWhatLooksRepeatedAndHasNotComeBefore) {
+  Explainer explainer(BoxConfig{});
+  const Time now;
+  const auto read = [](std::uint32_t psn, std::uint32_t length) {
+    return frame_of(true, wire::Opcode::kRcReadRequest, psn, 16, [length](std::uint8_t* p) {
+      wire::Reth{0x2000, wire::RKey(7), length}.write(p);
+    });
+  };
+  explainer.explain(now, cas(10, 0x1000, 0x2000));
+  explainer.explain(now, ack(10));
+  EXPECT_THAT(explainer.summary(), Not(HasSubstr("had not come before")));
+  explainer.explain(now, ack(20));  // of what nobody has asked here
+  const auto alleged = AllOf(HasSubstr("passes: Repeated"), HasSubstr("but:   nothing of this number has come before"));
+  const auto repeated = AllOf(HasSubstr("passes: Repeated"), Not(HasSubstr("but:")));
+  EXPECT_THAT(explainer.explain(now, cas(11, 0x1000, 0x2000)), alleged);
+  EXPECT_THAT(explainer.explain(now, cas(11, 0x1000, 0x2000)), repeated);
+  EXPECT_THAT(explainer.summary(), HasSubstr("Retransmissions of numbers that had not come before: 1."));
+  EXPECT_THAT(explainer.explain(now, read(21, 16'384)), Not(HasSubstr("Repeated")));
+  explainer.explain(now, ack(23));
+  EXPECT_THAT(explainer.explain(now, read(23, 8'192)), repeated);  // goes on in the middle
 }
 
 TEST(Explain, TellsOfPacketsThatTheBoxMakes) {
