@@ -1,0 +1,334 @@
+// A few operations on a Sherman tree of one full leaf, or few leaves, in every order in which memory may execute what their clients submit, while connections
+// are lost, clients die, READs and WRITEs are torn and time passes under locks.
+//
+// Held to: linearizability per key, of what was told and of what is there at the end; the tree is whole then, all locks can be had, and no node is lost
+//          or led to though it is free.
+// Effort:  SLUICE_EVERY_WAY=1 goes further. A check that fails prints the steps that led there.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/effort_test.h"
+#include "rack/clients/sherman_store.h"
+#include "tests/scenario/every_order.h"
+#include "workload/recorder.h"
+
+namespace sluice {
+namespace {
+
+using namespace sherman;  // the test speaks nothing else
+using remote::Task;
+using workload::EventKind;
+using workload::History;
+
+constexpr std::size_t kValueBytes = 16;
+constexpr std::size_t kHeapBytes = 10 << 10;
+constexpr Duration kFlight = Duration::microseconds(4);
+constexpr Duration kLease = Duration::microseconds(6);
+
+struct Ask {
+  EventKind kind{};
+  Key key = 0;
+};
+constexpr Ask get(Key key) { return {EventKind::kGet, key}; }
+constexpr Ask put(Key key) { return {EventKind::kPut, key}; }
+constexpr Ask insert(Key key) { return {EventKind::kInsert, key}; }
+constexpr Ask erase(Key key) { return {EventKind::kErase, key}; }
+
+// One after the other, by one client.
+struct Lane {
+  std::size_t client = 0;
+  std::vector<Ask> asks;
+};
+struct Case {
+  std::vector<Key> there;
+  std::vector<Lane> lanes;
+  OrderLimits limits{};
+  bool logged = false;   // nodes are longer than what is written whole
+  bool recover = false;  // who dies is cleaned up after by the last client at once
+};
+
+class Run {
+ public:
+  explicit Run(const Case& c) : case_(c), rack_(1, kHeapBytes + 8 * kLocks, true, kFlight, c.limits) {
+    geometry_.whole_bytes = c.logged ? 48 : 1024;
+    auto& founder = rack_.add_program();
+    const Outcome made = rack_.wait_for(founder, create_tree(founder, memory(), geometry_, {}, kFlight));
+    SLUICE_CHECK(made == Outcome::kOk);
+    std::size_t clients = 0;
+    for (const Lane& lane : c.lanes) clients = std::max(clients, lane.client + 1);
+    for (std::size_t i = 0; i < clients; ++i) join();
+    for (const Key key : c.there) at_once(0, put(key));
+    for (std::size_t i = 1; i < clients; ++i) at_once(i, get(c.there.front()));
+    rack_.run_for(kFlight * 2);
+    rack_.on_death = [this](std::size_t number) { died(number); };
+    rack_.begin(1, clients + 1);  // without the founder
+    for (std::size_t i = 0; i < c.lanes.size(); ++i) programs_[c.lanes[i].client]->own.spawn(run(i));
+    done_.assign(c.lanes.size(), false);
+    for (std::size_t i = 0; i < clients; ++i) programs_[i]->own.run(rack_.now());
+  }
+
+  std::size_t choices() { return rack_.choices(all_done()); }
+  std::string choose(std::size_t which) { return rack_.choose(which); }
+
+  std::string state() const {
+    std::string s;
+    rack_.state(s, kSuperblockBytes);
+    append_order(s, history_);
+    return s;
+  }
+
+  // Nothing is under way any more.
+  void judge() {
+    rack_.run_for(kFlight + kLease);
+    const std::size_t witness = join();
+    std::set<Key> keys(case_.there.begin(), case_.there.end());
+    for (const Lane& lane : case_.lanes) {
+      for (const Ask& ask : lane.asks) keys.insert(ask.key);
+    }
+    for (const Key key : keys) at_once(witness, get(key));
+    for (std::size_t i = 0; i < witness; ++i) {
+      if (!programs_[i]->dead) continue;
+      const auto number = clients_[i]->number();
+      EXPECT_EQ(rack_.wait_for(*programs_[witness], clients_[witness]->recover(number)), Outcome::kOk);
+    }
+    for (const Key key : keys) at_once(witness, put(key));
+    for (const Key key : keys) at_once(witness, get(key));
+    const auto verdict = workload::check_linearizable(history_.events());
+    EXPECT_TRUE(verdict.proven()) << verdict.explain();
+    rack_.run_for((kFlight + kLease) * 4);
+    for (std::size_t i = 0; i < clients_.size(); ++i) {
+      if (programs_[i]->dead) continue;
+      EXPECT_EQ(rack_.wait_for(*programs_[i], clients_[i]->audit()), Outcome::kOk);
+      EXPECT_EQ(clients_[i]->counters().damaged, 0u);
+    }
+    inspect();
+  }
+
+ private:
+  static constexpr std::uint32_t kLocks = 4;
+
+  std::vector<MemoryNode> memory() const { return {{rack_.address(0, 0), kHeapBytes, rack_.address(0, kHeapBytes)}}; }
+
+  std::size_t join() {
+    const ClientConfig config{.timeout = Duration::microseconds(400),
+                              .lease = kLease,
+                              .flight = kFlight,
+                              .backoff_first = Duration::microseconds(4),
+                              .backoff_most = Duration::microseconds(4),
+                              .torn_reads = 2};
+    const std::size_t number = clients_.size();
+    programs_.push_back(&rack_.add_program());
+    clients_.push_back(std::make_unique<Client>(*programs_[number], memory(), config, Rng(number)));
+    stores_.push_back(std::make_unique<rack::ShermanStore>(*clients_[number]));
+    const Outcome joined = rack_.wait_for(*programs_[number], clients_[number]->join());
+    SLUICE_CHECK(joined == Outcome::kOk);
+    return number;
+  }
+  bool all_done() const {
+    for (std::size_t i = 0; i < done_.size(); ++i) {
+      if (!done_[i] && !programs_[case_.lanes[i].client]->dead) return false;
+    }
+    return recovering_ == 0 || programs_.back()->dead;
+  }
+  void died(std::size_t program) {
+    if (!case_.recover || programs_.back()->dead) return;
+    ++recovering_;
+    programs_.back()->own.spawn(recover(clients_[program - 1]->number()));
+    programs_.back()->own.run(rack_.now());
+  }
+  Task<void> recover(std::uint32_t dead) {
+    co_await clients_.back()->recover(dead);
+    --recovering_;
+  }
+
+  void at_once(std::size_t client, const Ask& ask) {
+    const auto once = [](Task<void> task) -> Task<bool> {
+      co_await std::move(task);
+      co_return true;
+    };
+    rack_.wait_for(*programs_[client], once(perform(client, 1000 + static_cast<std::uint32_t>(client), ask)));
+  }
+  Task<void> run(std::size_t lane) {
+    const Lane& its = case_.lanes[lane];
+    for (const Ask& ask : its.asks) co_await perform(its.client, static_cast<std::uint32_t>(lane) + 1, ask);
+    done_[lane] = true;
+  }
+  Task<void> perform(std::size_t client, std::uint32_t writer, Ask ask) {
+    workload::Recorder store(*stores_[client], history_, writer);
+    std::array<std::uint8_t, kValueBytes> value{};
+    workload::fill_value(ask.key, workload::value_id(writer, ++written_[writer]), value);
+    switch (ask.kind) {
+      case EventKind::kGet: co_await store.get(ask.key, value); break;
+      case EventKind::kPut: co_await store.put(ask.key, value); break;
+      case EventKind::kInsert: co_await store.insert(ask.key, value); break;
+      case EventKind::kErase: co_await store.erase(ask.key); break;
+    }
+    EXPECT_EQ(store.wrong(), 0u) << "what was read is no value";
+  }
+
+  ByteView node(NodePointer at) { return ByteView(rack_.bytes(0)).subspan(at.offset(), geometry_.node_bytes); }
+
+  // Level by level, from the left to the right.
+  void inspect() {
+    const MutableBytes all = rack_.bytes(0);
+    std::set<std::uint64_t> reached;
+    const auto root = Root::of(load_le<std::uint64_t>(all.data() + kRootOffset));
+    std::set<Key> keys;
+    for (NodePointer first = root.node; first;) {
+      NodePointer below;
+      Key next = 0;
+      for (NodePointer at = first; at;) {
+        ASSERT_TRUE(reached.insert(at.raw).second) << "a node is reached twice";
+        const ByteView bytes = node(at);
+        const NodeHeader header = parse_header(bytes);
+        ASSERT_EQ(header.low, next) << "keys are nobody's, or two nodes'";
+        next = header.last + 1;
+        if (at == first) below = header.leftmost;
+        if (header.level == 0) {
+          inspect_leaf(at, header, keys);
+        } else {
+          ASSERT_TRUE(internal_whole(bytes, at));
+          EXPECT_EQ(parse_header(node(header.leftmost)).low, header.low);
+          for (std::uint32_t i = 0; i < header.count; ++i) {
+            const Separator s = separator(bytes, i);
+            EXPECT_EQ(parse_header(node(s.child)).low, s.key) << "a separator leads elsewhere";
+            EXPECT_EQ(parse_header(node(s.child)).level + 1, header.level);
+          }
+        }
+        at = header.sibling;
+      }
+      EXPECT_EQ(next, 0u) << "the last node does not hold the last keys";
+      first = below;
+    }
+    for (std::uint32_t lock = 0; lock < kLocks; ++lock)
+      EXPECT_EQ(load_le<std::uint64_t>(all.data() + kHeapBytes + 8 * lock), 0u) << "a lock is held for ever";
+    for (std::size_t i = 0; i < clients_.size(); ++i) {
+      if (programs_[i]->dead) continue;
+      for (const auto& [start, chunk] : clients_[i]->space().chunks()) {
+        for (std::size_t piece = 0; piece < chunk.uses.size(); ++piece) {
+          const bool led_to = reached.contains(clients_[i]->space().piece(chunk, piece).raw);
+          EXPECT_EQ(chunk.uses[piece], led_to ? Space::Use::kPlaced : Space::Use::kFree) << "client " << i;
+        }
+      }
+    }
+  }
+  void inspect_leaf(NodePointer at, const NodeHeader& header, std::set<Key>& keys) {
+    const Leaf leaf(rack_.bytes(0).subspan(at.offset(), geometry_.node_bytes), geometry_);
+    ASSERT_TRUE(leaf.frame_whole(at));
+    for (std::uint32_t i = 0; i < geometry_.leaf_slots(); ++i) {
+      Entry entry;
+      ASSERT_TRUE(leaf.entry(i, entry)) << "an entry is torn";
+      if (!entry.used) continue;
+      EXPECT_TRUE(entry.key >= header.low && entry.key <= header.last) << "a key in the wrong leaf";
+      EXPECT_TRUE(keys.insert(entry.key).second) << "a key has two entries";
+    }
+  }
+
+  const Case& case_;
+  Geometry geometry_{.node_bytes = 240, .value_bytes = kValueBytes, .locks = kLocks, .chunk_bytes = 480};
+  OrderedRack rack_;
+  std::vector<OrderedRack::Program*> programs_;
+  std::vector<std::unique_ptr<Client>> clients_;
+  std::vector<std::unique_ptr<rack::ShermanStore>> stores_;
+  History history_;
+  std::map<std::uint32_t, std::uint64_t> written_;
+  std::vector<bool> done_;
+  std::uint32_t recovering_ = 0;
+};
+
+using ShermanInEveryOrder = EveryOrder<Case, Run>;
+
+// Of one leaf with four places.
+const std::vector<Key> kFull = {10, 20, 30, 40};
+// Of two leaves, [10, 20] and [30, 40, 50, 60], and a root above.
+const std::vector<Key> kTwo = {10, 20, 30, 40, 50, 60};
+
+// With no trouble, and with each kind of it.
+const std::vector<OrderLimits> kTroubles = {
+    {}, {.losses = 1}, {.deaths = 1}, {.passes = 1}, {.piece = 120}, {.piece = 120, .falling = true}};
+
+TEST_F(ShermanInEveryOrder, TwoWriteAndAThirdReads) {
+  for (const OrderLimits& limits : kTroubles) {
+    every({.there = {10, 20}, .lanes = {{0, {put(10)}}, {1, {put(10)}}, {2, {get(10), get(10)}}}, .limits = limits});
+    every({.there = {10, 20}, .lanes = {{0, {put(30)}}, {1, {erase(20)}}, {2, {get(20), get(30)}}}, .limits = limits});
+    every({.there = {10, 20}, .lanes = {{0, {insert(30)}}, {1, {insert(30)}}, {2, {get(30)}}}, .limits = limits});
+  }
+}
+
+TEST_F(ShermanInEveryOrder, ALeafIsSplitWhileOthersWriteAndRead) {
+  for (const OrderLimits& limits : kTroubles) {
+    every({.there = kFull, .lanes = {{0, {put(25)}}, {1, {put(40)}}, {2, {get(40), get(25)}}}, .limits = limits});
+    if (limits.passes == 0 || from_environment("SLUICE_EVERY_WAY", 0) != 0)
+      every({.there = kTwo, .lanes = {{0, {put(35)}}, {1, {put(60)}}, {2, {get(60), get(35)}}}, .limits = limits});
+  }
+}
+
+TEST_F(ShermanInEveryOrder, TwoSplitTheSameLeaf) {
+  for (const OrderLimits& limits : kTroubles) {
+    every({.there = kFull, .lanes = {{0, {put(25)}}, {1, {put(15)}}}, .limits = limits});
+    every({.there = kTwo, .lanes = {{0, {put(55)}}, {1, {put(35)}}}, .limits = limits});
+  }
+}
+
+TEST_F(ShermanInEveryOrder, TwoGrowTheTreeAtOnce) {
+  for (const OrderLimits& limits : kTroubles)
+    every({.there = kFull, .lanes = {{0, {put(25)}}, {1, {put(35), put(36)}}}, .limits = limits});
+}
+
+TEST_F(ShermanInEveryOrder, WhoWaitsInAClientIsHandedTheLock) {
+  for (const OrderLimits& limits : kTroubles) {
+    for (const bool logged : {false, true}) {
+      every({.there = kFull,
+             .lanes = {{0, {put(25)}}, {0, {put(40)}}, {1, {get(40), get(25)}}},
+             .limits = limits,
+             .logged = logged});
+      every({.there = kFull,
+             .lanes = {{0, {put(10)}}, {0, {put(15)}}, {1, {put(10)}}},
+             .limits = limits,
+             .logged = logged});
+    }
+  }
+}
+
+TEST_F(ShermanInEveryOrder, ASplitThatIsTornIsDoneAgain) {
+  for (const bool recover : {false, true}) {
+    for (const bool falling : {false, true}) {
+      every({.there = kFull,
+             .lanes = {{0, {put(25)}}, {1, {get(40)}}},
+             .limits = {.deaths = 1, .piece = 48, .falling = falling},
+             .logged = true,
+             .recover = recover});
+      every({.there = kFull,
+             .lanes = {{0, {put(25)}}, {1, {put(40)}}},
+             .limits = {.losses = 1, .piece = 120, .falling = falling},
+             .logged = true,
+             .recover = recover});
+    }
+  }
+}
+
+TEST_F(ShermanInEveryOrder, WhoeverDiesIsCleanedUpAfterWhileOthersGoOn) {
+  every({.there = kFull,
+         .lanes = {{0, {put(25)}}, {1, {put(15)}}, {2, {get(25)}}},
+         .limits = {.deaths = 1},
+         .recover = true});
+  every({.there = kFull, .lanes = {{0, {put(25)}}, {1, {put(35)}}}, .limits = {.losses = 1, .deaths = 1}});
+}
+
+TEST_F(ShermanInEveryOrder, LeasesRunOutUnderTheLiving) {
+  for (const bool logged : {false, true}) {
+    every({.there = {10}, .lanes = {{0, {put(10)}}, {1, {put(10)}}}, .limits = {.passes = 6}, .logged = logged});
+    every({.there = {10},
+           .lanes = {{0, {put(10)}}, {1, {put(10)}}},
+           .limits = {.losses = 1, .passes = 4},
+           .logged = logged});
+    every({.there = kFull, .lanes = {{0, {put(25)}}, {1, {put(10)}}}, .limits = {.passes = 3}, .logged = logged});
+  }
+}
+
+}  // namespace
+}  // namespace sluice
