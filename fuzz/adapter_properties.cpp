@@ -7,10 +7,13 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "fuzz/frame_maker.h"
+#include "fuzz/requester_model.h"
+#include "fuzz/responder_model.h"
 #include "fuzz/script.h"
 #include "rc/adapter.h"
 #include "rc/connection_manager.h"
@@ -24,6 +27,7 @@ using namespace rc;
 constexpr std::size_t kArea = 4096;
 constexpr std::size_t kGuard = 256;
 constexpr std::uint16_t kPort = 7;
+constexpr std::uint8_t kAboutRequests = 0xE0;  // scripts that begin so, or higher
 
 // The program's memory: four areas between guards.
 enum class Area : std::uint8_t { kOpen, kReadOnly, kForeign, kLocal };
@@ -45,6 +49,10 @@ class Memory {
            same(start(Area::kLocal) + kArea, bytes_.size());
   }
   void take_for_granted() { before_ = bytes_; }
+  // From now on it is as it was, but for these bytes.
+  void expect(const std::uint8_t* at, ByteView bytes) {
+    std::copy(bytes.begin(), bytes.end(), before_.begin() + (at - bytes_.data()));
+  }
   // As it was before, but for these bytes. Nothing: they are not in an area.
   bool changed_by(Area area, std::uint64_t offset, ByteView to) const {
     if (offset > kArea || to.size() > kArea - offset) return false;
@@ -110,6 +118,9 @@ struct Peer {
   };
   std::deque<Asked> asked{};  // READs and atomics, the newest at the front
   Asked write{};              // that is under way
+
+  RequesterModel model{nullptr};  // of RC and UC
+  ResponderModel responder{};     // of RC
 };
 
 class World {
@@ -129,7 +140,12 @@ class World {
     completions_ = adapter_->create_completion_queue((options & 16) != 0 ? 4 : 1024);
     shared_ = adapter_->create_shared_receive_queue(domain_, 8, 2);
     for (std::size_t i = 0; i < kAreas; ++i) register_area(i);
-    for (Peer& peer : peers_) make_pair(peer);
+    window_ = config.max_unacked_packets;
+    for (Peer& peer : peers_) {
+      peer.model = RequesterModel([this](const Sge& piece) { return find_local(piece); });
+      make_pair(peer);
+    }
+    about_requests_ = options >= kAboutRequests;
     SLUICE_CHECK(adapter_->connections().listen(kPort).has_value());
     outbox_.on_frame = [this](ByteView frame) { on_sent(frame); };
     memory_.take_for_granted();
@@ -137,7 +153,11 @@ class World {
 
   void run(Script& script) {
     while (!script.empty()) {
-      step(script);
+      if (about_requests_) {
+        step_of_requests(script);
+      } else {
+        step(script);
+      }
       take_completions();
     }
     come_to_rest();
@@ -161,7 +181,39 @@ class World {
     }
   }
 
+  // What the program sends, and how it is answered, mostly well.
+  void step_of_requests(Script& script) {
+    const std::uint8_t what = script.next();
+    Peer& peer = peers_[(what & 0x80) != 0 ? std::size_t{what} >> 4 & 7u : 0];
+    switch (what & 0x0F) {
+      case 0:
+      case 1:
+      case 2:
+      case 3: return post_send(peer, script);
+      case 4:
+      case 5: return transmit(200);
+      case 6: return transmit(script.next());
+      case 7: return wait(script.next());
+      case 8: return wait(0x80);
+      case 9: return deliver(crafted(script));
+      case 10: return (what & 0x70) == 0 ? change_region(script.next()) : repeat(1);
+      case 11: return (what & 0x70) == 0 ? modify(peer, script) : deliver(crafted(script));
+      default: return answer(peer, script);
+    }
+  }
+
   // --- frames in ---
+
+  // What a peer without fault would say next, several times.
+  void answer(const Peer& peer, Script& script) {
+    const auto number = static_cast<std::size_t>(&peer - peers_.data());
+    for (unsigned left = script.next() % 20u + 1; left != 0; --left) {
+      auto next = peer.model.next_answer(script.next());
+      if (!next) return;
+      const wire::Bth bth{.opcode = next->opcode, .destination = peer.pair->qpn(), .psn = next->psn};
+      deliver(maker_.packet(bth, number == 1, std::move(next->body), next->payload));
+    }
+  }
 
   MutableBytes crafted(Script& script) {
     const std::size_t whom = script.next() % (peers_.size() + 2);
@@ -183,18 +235,81 @@ class World {
   void deliver(MutableBytes frame) {
     const AdapterCounters before = adapter_->counters();
     const std::vector<std::uint8_t> as_sent(frame.begin(), frame.end());
+    const Due due = due_of(as_sent);
     adapter_->on_frame(now_, {frame.data(), static_cast<std::uint32_t>(frame.size())});
     const AdapterCounters& after = adapter_->counters();
     SLUICE_CHECK(after.rx_frames == before.rx_frames + 1);
     SLUICE_CHECK(outcomes(after) > outcomes(before));  // no silence without a reason
     const bool executed = after.rx_requests != before.rx_requests;
     const bool accepted = after.rx_responses != before.rx_responses;
-    if (executed || accepted) {
-      SLUICE_CHECK(memory_.changed_locally(executed ? Memory::Open::kMay : Memory::Open::kMayNot));
-      if (executed) check_executed(as_sent);
+    if (after.completions_lost != 0) stop_models();
+    check_verdict(due, as_sent, before, after);
+    if (executed) {
+      SLUICE_CHECK(memory_.changed_locally(Memory::Open::kMay));
+      check_executed(as_sent);
       memory_.take_for_granted();
     }
+    if (accepted) take_in(as_sent);
     SLUICE_CHECK(memory_.unchanged());
+    take_completions();
+  }
+
+  // A request to a reliable queue pair, and what it should come to; unless it does not reach the responder.
+  struct Due {
+    Peer* peer = nullptr;  // null: it is no such thing
+    ResponderModel::Verdict verdict{};
+    ResponderModel::Receives receives{};
+    wire::ParsedFrame parsed{};
+  };
+  Due due_of(ByteView frame) {
+    Due due;
+    if (wire::parse_and_verify(frame, due.parsed) != wire::Verdict::kOk) return {};
+    Peer* const peer = peer_of(due.parsed.destination);
+    const wire::OpcodeTraits& traits = due.parsed.traits();
+    if (peer == nullptr || !peer->responder.is_on() || !traits.is_request || traits.transport != Transport::kRc)
+      return {};
+    due.peer = peer;
+    due.receives = ResponderModel::Receives::kUnknown;
+    if (!peer->shares_receives) {
+      const bool some = peer->receives.size() > (peer->responder.has_taken() ? 1 : 0);
+      due.receives = some ? ResponderModel::Receives::kSome : ResponderModel::Receives::kNone;
+    }
+    due.verdict = peer->responder.due(frame, due.parsed, due.receives);
+    return due;
+  }
+  static void check_verdict(const Due& due, ByteView frame, const AdapterCounters& before, const AdapterCounters& c) {
+    using enum ResponderModel::Verdict;
+    if (due.peer == nullptr) return;
+    const std::pair<ResponderModel::Verdict, bool> come_to[] = {
+        {kExecuted, c.rx_requests != before.rx_requests},
+        {kDuplicate, c.rx_duplicate_requests != before.rx_duplicate_requests},
+        {kGap, c.rx_out_of_sequence != before.rx_out_of_sequence},
+        {kInvalid, c.rx_invalid_requests != before.rx_invalid_requests},
+        {kAccess, c.rx_access_errors != before.rx_access_errors},
+        {kOperation, c.rx_operation_errors != before.rx_operation_errors},
+        {kNotReady, c.rx_no_receive != before.rx_no_receive},
+        {kPutOff, c.rx_put_off != before.rx_put_off}};
+    for (const auto& [verdict, has] : come_to) {
+      if (has) due.peer->responder.on_verdict(verdict, due.verdict, frame, due.parsed, due.receives);
+    }
+  }
+
+  // What a response that was accepted brings.
+  void take_in(ByteView frame) {
+    wire::ParsedFrame parsed;
+    SLUICE_CHECK(wire::parse_and_verify(frame, parsed) == wire::Verdict::kOk);
+    Peer* const peer = peer_of(parsed.destination);
+    SLUICE_CHECK(peer != nullptr);
+    if (peer->model.is_on()) {
+      peer->model.on_response(now_, frame, parsed, [this](auto* at, ByteView bytes) { memory_.expect(at, bytes); });
+    } else {
+      SLUICE_CHECK(memory_.changed_locally(Memory::Open::kMayNot));
+      memory_.take_for_granted();
+    }
+  }
+  // A completion has been lost: what the program should hear is not to be told any more.
+  void stop_models() {
+    for (Peer& peer : peers_) peer.model.stop();
   }
 
   // What a request that was executed has done to memory.
@@ -277,11 +392,13 @@ class World {
     if (verdict == wire::Verdict::kNotIp || verdict == wire::Verdict::kNotUdp) return;  // ARP, neighbour discovery
     SLUICE_CHECK(verdict == wire::Verdict::kOk);
     if (parsed.opcode == wire::Opcode::kRcAcknowledge)
-      return count_acknowledge(wire::get<wire::Aeth>(frame.data(), parsed));
+      return check_acknowledge(parsed, wire::get<wire::Aeth>(frame.data(), parsed));
     check_answer(frame, parsed);
     if (!parsed.traits().is_request) return;
     for (std::size_t i = 0; i < peers_.size(); ++i) {
-      if (parsed.destination == peer_qpn(i)) peers_[i].last_sent = parsed.psn;
+      if (parsed.destination != peer_qpn(i)) continue;
+      peers_[i].last_sent = parsed.psn;
+      if (peers_[i].model.is_on()) peers_[i].model.on_packet(now_, frame, parsed);
     }
   }
 
@@ -294,6 +411,7 @@ class World {
       if (parsed.destination == peer_qpn(i)) peer = &peers_[i];
     }
     if (peer == nullptr) return;  // a queue pair that a script has led to its path
+    peer->responder.on_answer(parsed.psn);
     const std::uint32_t mtu = peer->pair->attributes().path_mtu.value_or(4096);
     const auto asked = std::ranges::find_if(peer->asked, [&](const Peer::Asked& a) {
       const auto distance = parsed.psn.since(a.first);
@@ -311,7 +429,12 @@ class World {
     SLUICE_CHECK(std::ranges::equal(wire::payload(frame.data(), parsed), there));
   }
 
-  void count_acknowledge(const wire::Aeth& aeth) {
+  void check_acknowledge(const wire::ParsedFrame& parsed, const wire::Aeth& aeth) {
+    for (std::size_t i = 0; i < peers_.size(); ++i) {
+      if (parsed.destination != peer_qpn(i)) continue;
+      // Nothing is acknowledged that has not been executed; and refused at most what is next.
+      SLUICE_CHECK(parsed.psn.since(peers_[i].pair->expected_psn()) < (aeth.is_ack() ? 0 : 1));
+    }
     if (aeth.is_rnr_nak()) ++rnr_naks_;
     if (!aeth.is_nak()) return;
     ++naks_;
@@ -365,7 +488,17 @@ class World {
         .swap_or_add = flags,
         .destination = peer.transport == Transport::kUd ? &to : nullptr,
         .not_after = op >> 4 == 15 ? now_ + Duration::milliseconds(10) : Time::never()};
-    if (adapter_->post_send(now_, *peer.pair, request) == PostError::kNone) ++next_id_;
+    if (adapter_->post_send(now_, *peer.pair, request) != PostError::kNone) return;
+    ++next_id_;
+    peer.model.post(request);
+  }
+  // Local memory that the program's work requests may name.
+  std::uint8_t* find_local(const Sge& piece) {
+    constexpr auto kHere = static_cast<std::size_t>(Area::kLocal);
+    if (piece.key == memory::kReservedKey) return reinterpret_cast<std::uint8_t*>(piece.address);
+    const std::uint64_t offset = piece.address - FrameMaker::address_of(kHere);
+    const bool inside = offset <= kArea && piece.length <= kArea - offset;
+    return inside && piece.key == keys_[kHere] ? memory_.area(Area::kLocal).data() + offset : nullptr;
   }
 
   void post_receive(Peer& peer, Script& script) {
@@ -382,6 +515,10 @@ class World {
   }
 
   void modify(Peer& peer, Script& script) {
+    ask_for(peer, script);
+    if (!peer.model.is_on() && peer.pair->state() == QpState::kReadyToSend) begin_model(peer);
+  }
+  void ask_for(Peer& peer, Script& script) {
     const std::uint8_t what = script.next();
     switch (what % 6) {
       case 0: return reset(peer);
@@ -398,8 +535,14 @@ class World {
                                             .max_reads_in = script.next()}));
     }
   }
+  void begin_model(Peer& peer) {
+    const bool is_modelled = peer.transport != Transport::kUd && adapter_->counters().completions_lost == 0;
+    if (is_modelled) peer.model.start(*peer.pair, window_);
+  }
 
   void reset(Peer& peer) {
+    peer.model.stop();
+    peer.responder.stop();
     SLUICE_CHECK(adapter_->modify(now_, *peer.pair, {.state = QpState::kReset}).has_value());
     take_completions();  // of before
     peer.receives.clear();
@@ -453,6 +596,8 @@ class World {
   // --- queue pairs ---
 
   void make_pair(Peer& peer) {
+    peer.model.stop();
+    peer.responder.stop();
     peer.pair = adapter_
                     ->create_queue_pair({.transport = peer.transport,
                                          .pd = domain_,
@@ -487,6 +632,7 @@ class World {
                            .receive_psn = Psn{0xFF'FFF8},
                            .min_rnr_timer = 1,
                            .max_reads_in = 4}));
+    if (peer.transport == Transport::kRc) peer.responder.start(*peer.pair, domain_, adapter_->regions());
     if (to == QpState::kReadyToReceive) return;
     peer.last_sent = Psn{0x2000};
     must(adapter_->modify(now_, *peer.pair,
@@ -496,6 +642,7 @@ class World {
                            .retry_count = 2,
                            .rnr_retry_count = 2,
                            .max_reads_out = 4}));
+    begin_model(peer);
     if (to == QpState::kError) must(adapter_->modify(now_, *peer.pair, {.state = QpState::kError}));
   }
   static void must(const Result<void>& result) { SLUICE_CHECK(result.has_value()); }
@@ -507,10 +654,12 @@ class World {
   }
 
   void take_completions() {
+    if (adapter_->counters().completions_lost != 0) stop_models();
     std::array<Completion, 64> some;
     while (const std::size_t n = completions_->poll(some)) {
       for (std::size_t i = 0; i < n; ++i) on_completion(some[i]);
     }
+    for (Peer& peer : peers_) peer.model.check_settled();
   }
   void on_completion(const Completion& c) {
     Peer* const peer = peer_of(c.qpn);
@@ -519,6 +668,7 @@ class World {
     if (!receive) {
       SLUICE_CHECK(c.id > peer->last_completed && c.id < next_id_);
       peer->last_completed = c.id;
+      peer->model.on_completion(c);
     } else {
       auto& posted = peer->shares_receives ? shared_receives_ : peer->receives;
       SLUICE_CHECK(posted.erase(c.id) == 1);
@@ -534,7 +684,9 @@ class World {
     } else if (next != Time::never()) {
       now_ = std::max(now_, next);
     }
+    const std::uint64_t timeouts = adapter_->counters().timeouts;
     adapter_->on_deadline(now_);
+    for (Peer& peer : peers_) peer.model.on_time(now_, adapter_->counters().timeouts - timeouts);
     SLUICE_CHECK(adapter_->next_deadline() > now_);
     SLUICE_CHECK(memory_.unchanged());
   }
@@ -579,6 +731,8 @@ class World {
                              Peer{.transport = Transport::kUd}};
   Outbox outbox_;
   std::set<ConnectionId> connections_;
+  std::uint32_t window_ = 0;
+  bool about_requests_ = false;
   std::uint64_t next_id_ = 1;
   std::uint64_t naks_ = 0;
   std::uint64_t sequence_naks_ = 0;

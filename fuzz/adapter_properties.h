@@ -5,7 +5,9 @@
 //              a counter that says what became of it; every NAK that leaves has been counted, and the refusal it tells of as well;
 //              what was executed has written the bytes of the WRITE, or the result of the atomic, where it says, and nothing else;
 //              answers to READs and atomics bring what is there, or was there before; what leaves is whole;
-//              work completes once and in order; left alone, the NIC comes to rest with nothing pending.
+//              requests leave, are answered and complete as requester_model.h says, and come to what responder_model.h says;
+//              work completes once and in order;
+//              left alone, the NIC comes to rest with nothing pending.
 // Errors:      a property that does not hold aborts, by SLUICE_CHECK.
 #pragma once
 

@@ -1,6 +1,7 @@
 #include "fuzz/frame_maker.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "wire/cm.h"
 #include "wire/icrc.h"
@@ -150,6 +151,14 @@ MutableBytes FrameMaker::frame(const Target& to, Script& script) {
   }
   write(packet);
   damage(script);
+  return MutableBytes(frame_).first(length_);
+}
+
+MutableBytes FrameMaker::packet(const Bth& bth, bool v6, std::vector<std::uint8_t> body, std::size_t payload) {
+  Packet packet{.bth = bth, .way = way_of(0, v6, false), .body = std::move(body)};
+  packet.bth.pad_count = pad_for(payload);
+  packet.body.resize(packet.body.size() + packet.bth.pad_count, 0);
+  write(packet);
   return MutableBytes(frame_).first(length_);
 }
 

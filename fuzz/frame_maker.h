@@ -34,6 +34,8 @@ class FrameMaker {
 
   // A RoCE packet.
   MutableBytes frame(const Target& to, Script& script);
+  // One without fault, of the peer's: `payload` bytes at the end of what follows the BTH are payload.
+  MutableBytes packet(const wire::Bth& bth, bool v6, std::vector<std::uint8_t> body, std::size_t payload);
   // The last one once more.
   MutableBytes again() { return MutableBytes(frame_).first(length_); }
   // Anything else: ARP, neighbour discovery, other IP, noise.
