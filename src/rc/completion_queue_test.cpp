@@ -24,6 +24,17 @@ TEST(CompletionQueue, TellsOfTheNextCompletionThoughASolicitedOneIsAskedForThen)
   EXPECT_EQ(told, 2) << "for more than was asked first";
 }
 
+TEST(CompletionQueue, TellsOfAnErrorToWhoWaitsForASolicitedOne) {
+  CompletionQueue queue(8);
+  int told = 0;
+  queue.set_event_handler([&] { ++told; });
+  queue.request_notification(CompletionQueue::Notify::kSolicited);
+  queue.push({.id = 1});
+  EXPECT_EQ(told, 0);
+  queue.push({.id = 2, .status = CompletionStatus::kFlushed});
+  EXPECT_EQ(told, 1);
+}
+
 TEST(CompletionQueue, KeepsOrderHoweverItIsFilledAndEmptied) {
   CompletionQueue queue(6);
   std::uint64_t pushed = 0;

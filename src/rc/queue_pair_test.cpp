@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -201,6 +202,15 @@ TEST_F(QueuePairTest, ForgetsEverythingInReset) {
   EXPECT_THAT(done(), ElementsAre(std::pair(3ul, CompletionStatus::kSuccess)));
   p->deliver({.opcode = kRcSendOnly, .psn = Psn(0x1000)});
   EXPECT_TRUE(p->answers().at(0).aeth().is_rnr_nak()) << "the receive of before is gone";
+}
+
+TEST_F(QueuePairTest, IsAsNewAfterAReset) {
+  p->deliver(request(Psn(0x1000)));
+  p->must(p->modify({.state = QpState::kReset}));
+  EXPECT_FALSE(p->pair->attributes().remote_gid || p->pair->attributes().remote_qpn || p->pair->attributes().access);
+  p->make_ready();
+  p->deliver(request(Psn(0x1000)));
+  EXPECT_EQ(std::ranges::count(p->events, Event::kCommunicationEstablished), 2) << "its peer may be another";
 }
 
 TEST_F(QueuePairTest, TellsWhenTheLastReceiveOfASharedQueueHasBeenTaken) {
@@ -436,6 +446,49 @@ TEST_F(DatagramTest, SendsEachToItsOwnDestinationAndCompletesAtOnce) {
   EXPECT_EQ(sent[0].get<wire::Deth>().source, p->pair->qpn());
   EXPECT_THAT(done(), SizeIs(2));
   EXPECT_EQ(p->adapter->next_deadline(), Time::never());
+}
+
+TEST_F(DatagramTest, GoesAsItsDestinationSays) {
+  UdDestination destination = known();
+  destination.traffic_class = 0x20;
+  destination.hop_limit = 7;
+  destination.qkey = wire::QKey{0x2222};
+  p->post({.id = 1, .flags = {.solicited = true}, .destination = &destination});
+  destination.qkey = wire::QKey{0x8000'0000};
+  to(destination, 2);
+  const auto sent = p->answers();
+  ASSERT_THAT(sent, SizeIs(2));
+  constexpr std::size_t kTimeToLive = 8;
+  EXPECT_EQ(sent[0].parsed.traffic_class, 0x20);
+  EXPECT_EQ(sent[0].frame[sent[0].parsed.ip_offset + kTimeToLive], 7);
+  EXPECT_EQ(sent[0].get<wire::Deth>().qkey, wire::QKey{0x2222});
+  EXPECT_TRUE(sent[0].parsed.solicited);
+  EXPECT_EQ(sent[1].get<wire::Deth>().qkey, wire::QKey{0x1111}) << "the top bit: its own";
+  EXPECT_FALSE(sent[1].parsed.solicited);
+}
+
+TEST_F(DatagramTest, BringsItsImmediate) {
+  const Sge into{CraftedPeer::kBase, 100, p->key};
+  p->post_receive(1, {&into, 1});
+  CraftedPeer::Packet packet = datagram(8);
+  packet.opcode = kUdSendOnlyImmediate;
+  const auto immediate = CraftedPeer::written(wire::ImmDt{0x1234});
+  packet.extended.insert(packet.extended.end(), immediate.begin(), immediate.end());
+  p->deliver(packet);
+  const auto completed = p->completed();
+  ASSERT_THAT(completed, SizeIs(1));
+  EXPECT_TRUE(completed[0].has_immediate);
+  EXPECT_EQ(completed[0].immediate, 0x1234u);
+}
+
+TEST_F(DatagramTest, ForgetsItsReceivesInReset) {
+  const Sge into{CraftedPeer::kBase, 100, p->key};
+  p->post_receive(1, {&into, 1});
+  p->must(p->modify({.state = QpState::kReset}));
+  p->make_ready();
+  p->deliver(datagram(8));
+  EXPECT_EQ(p->counters().rx_ud_dropped, 1u);
+  EXPECT_THAT(p->completed(), IsEmpty());
 }
 
 TEST_F(DatagramTest, RefusesWhatIsTooLongOrGoesNowhere) {
