@@ -439,8 +439,7 @@ Verdict Box::judge_repeated(Time now, const Judged& packet, port::FrameSink& out
   const auto ahead = packet.psn().since(direction.expected);
   if (ahead < 0) return judge_repeated(now, packet, outbox);
   if (ahead > direction.loose) {
-    if (multiplexer_ && !is_apart(packet) && !multiplexer_->may_pass_out_of_order(now, packet))
-      return Verdict::kGapDropped;
+    if (multiplexer_ && !is_apart(packet) && !multiplexer_->may_pass_out_of_order(packet)) return Verdict::kGapDropped;
     return rule_ && complete && on_ && !rule_->may_pass_out_of_order(packet) ? Verdict::kGapDropped : Verdict::kGap;
   }
   const Psn psn = packet.psn();  // as the client numbers it

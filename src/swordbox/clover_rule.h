@@ -64,8 +64,8 @@ struct CloverConfig {
   std::uint32_t hot_from = 2;  // appends lately, from which a key is worth a free place
   Duration repair_after = Duration::microseconds(500);
   std::uint8_t resends = 6;  // then the agent's turn
-  // A steering box before this one was lost with its state: WRITEs count from `trust_writes_from` on, and until `fenced_until` no node
-  // is linked whose WRITE has not counted (docs/design/swordbox.md).
+  // A steering box before this one was lost with its state: WRITEs count from `trust_writes_from` on, until `fenced_until` only those of connections
+  // that were announced since, and until then no node is linked whose WRITE has not counted (docs/design/swordbox.md).
   Time trust_writes_from{};
   Time fenced_until{};
 };

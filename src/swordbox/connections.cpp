@@ -290,7 +290,10 @@ void Connections::age(Time now) {
     if (!c.alive) continue;
     const Duration silent = now - use_[hand_].last_seen;
     const bool is_candidate = c.qpn[0] == kUnknownQpn || c.qpn[1] == kUnknownQpn;
-    if (silent >= (c.closing ? limits_.closing : is_candidate ? limits_.candidate : limits_.idle)) {
+    // Whoever has a request that waits here sends it again, as long as it lives.
+    const bool waits = c.to[0].holds_request || c.to[1].holds_request;
+    const Duration idle = waits ? std::min(limits_.gives_way, limits_.idle) : limits_.idle;
+    if (silent >= (c.closing ? limits_.closing : is_candidate ? limits_.candidate : idle)) {
       ++(c.closing ? counters_.connections_closed : counters_.connections_expired);
       close(hand_);
     }

@@ -57,9 +57,9 @@ Multiplexer::Multiplexer(const MultiplexerConfig& config, Connections& connectio
       passes_(config.passes),
       writes_(config.long_writes),
       lines_(config.lines),
-      late_writes_(kLateWrites),
+      late_(kMostLate),
       first_late_(connections.capacity() * 2),
-      room_(first_late_ + kLateWrites) {
+      room_(first_late_ + kMostLate) {
   SLUICE_CHECK(config.ring <= InEntry::kMostPackets);
   regions_.reserve(kMaxRegions);  // lines in them stay where they are
   for (const WordRegion& region : config.regions) {
@@ -69,7 +69,7 @@ Multiplexer::Multiplexer(const MultiplexerConfig& config, Connections& connectio
   for (const wire::Gid& server : config.servers) servers_.push_back(NetAddress::from(server));
   for (std::uint32_t i = config.passes; i-- > 0;) free_passes_.push_back(i);
   for (Carrier& carrier : carriers_) carrier.regions.reserve(kMaxRegions);
-  ready_.reserve(std::size_t{connections.capacity()} * 4 + kLateWrites);
+  ready_.reserve(std::size_t{connections.capacity()} * 4 + kMostLate);
 }
 
 void Multiplexer::account(std::vector<MemoryUse>& uses) const {
@@ -82,7 +82,7 @@ void Multiplexer::account(std::vector<MemoryUse>& uses) const {
   add("operations by the server's PSN", numbers_.size(), out_.bytes(), true);
   add("the same of shared connections", carriers_.size(), carrier_out_.bytes() + bytes_of(carriers_), true);
   add("operations that pass by themselves", passes_.size(), bytes_of(passes_) + bytes_of(free_passes_));
-  add("WRITEs that may touch words", writes_.size(), bytes_of(writes_) + bytes_of(lines_) + bytes_of(late_writes_));
+  add("WRITEs that may touch words", writes_.size(), bytes_of(writes_) + bytes_of(lines_) + bytes_of(late_));
   add("who waits", numbers_.size(), room_.bytes());
 }
 
@@ -260,7 +260,7 @@ std::optional<Verdict> Multiplexer::on_request(Time now, const Judged& packet, b
   Numbering& n = numbers_[packet.index];
   const bool other_way = n.member && n.server_end != packet.end;
   if (n.cut_off && !other_way) return Verdict::kCutOff;
-  if (is_behind_withheld(now, packet)) return Verdict::kLateWrite;
+  if (is_behind_withheld(now, packet)) return Verdict::kLate;
   std::uint64_t address = 0;
   wire::RKey rkey{};
   const auto operation = parse(packet, address, rkey);
@@ -370,7 +370,8 @@ bool Multiplexer::is_written_to(Time now, const Word& word, Pass& until) const {
                        write.where.meets({word.address, word.address + (kWordBytes - 1)});
     if (!meets || is_done(now, write)) continue;
     const bool same = write.connection != kNone && connections_[write.connection].generation == write.generation;
-    until = {.connection = same ? write.connection : kNone, .psn = write.psn, .expires = write.expires};
+    until = {
+        .connection = same ? write.connection : kNone, .psn = write.psn, .expires = write.expires, .learns = false};
     return true;
   }
   until = {.expires = std::max(region.quiet_until, lines_[line_of(word.region, word.address)])};
@@ -737,7 +738,7 @@ void Multiplexer::prolong_writes(Time now, const Judged& packet) {
 }
 
 // How the words stand that the WRITE covers.
-Multiplexer::Covered Multiplexer::look_at(const LateWrite& write, bool on) const {
+Multiplexer::Covered Multiplexer::look_at(const LateOperation& write, bool on) const {
   Covered covered;
   for_each_word(server_of(write.connection, write.end), write.rkey, write.where, [&](WordIndex i) {
     const Word& word = words_[i];
@@ -750,7 +751,7 @@ Multiplexer::Covered Multiplexer::look_at(const LateWrite& write, bool on) const
   return covered;
 }
 
-std::uint32_t Multiplexer::pass_of(const Word& word, const LateWrite& write) const {
+std::uint32_t Multiplexer::pass_of(const Word& word, const LateOperation& write) const {
   std::uint32_t i = word.pass;
   while (i != kNone && (passes_[i].connection != write.connection || passes_[i].psn != write.last))
     i = passes_[i].earlier;
@@ -759,7 +760,7 @@ std::uint32_t Multiplexer::pass_of(const Word& word, const LateWrite& write) con
 
 // From now on nothing is begun on the words that it covers before it is answered, or has expired. REQUIRES: they are not in use; there are as many
 // free passes as are needed.
-void Multiplexer::watch(Time now, const LateWrite& write) {
+void Multiplexer::watch(Time now, const LateOperation& write) {
   const NetAddress& server = server_of(write.connection, write.end);
   const Time expires = now + write.watched_for;
   bool covers = false;
@@ -783,7 +784,7 @@ void Multiplexer::watch(Time now, const LateWrite& write) {
     n.member = true;
     n.server_end = write.end;
   }
-  if (covers && write.operation.kind == WordOperation::Kind::kWrite) return;
+  if (covers && write.operation.kind != WordOperation::Kind::kUnknown) return;
   const std::uint32_t generation = connections_[write.connection].generation;
   const auto noted = std::ranges::find_if(writes_, [&](const LongWrite& known) {
     return known.connection == write.connection && known.generation == generation && known.end == write.end &&
@@ -803,38 +804,40 @@ void Multiplexer::watch(Time now, const LateWrite& write) {
                      .expires = expires});
 }
 
-// A WRITE that was not answered begins again, perhaps so late that nobody has watched for it any more. Nothing: it may go on.
+// A WRITE, or an atomic on a word, that was not answered begins again, perhaps so late that nobody has watched for it any more. Nothing: it may go on.
 std::optional<Verdict> Multiplexer::watch_again(Time now, const Judged& packet, bool on) {
   Numbering& n = numbers_[packet.index];
-  const auto reth = packet.reth();
+  std::uint64_t address = 0;
+  wire::RKey rkey{};
+  const auto operation = parse(packet, address, rkey);
+  const bool is_atomic = packet.parsed.traits().is_atomic();
+  const auto reth = is_atomic ? wire::Reth{address, rkey, kWordBytes} : packet.reth();
   const auto where = stretch_of(reth);
   n.withheld_until = Time();
   n.withholds = false;
   if (!where || !reaches_region(packet.connection.address[packet.end], reth.rkey, *where)) return std::nullopt;
-  std::uint64_t address = 0;
-  wire::RKey rkey{};
-  const LateWrite write{.connection = packet.index,
-                        .end = packet.end,
-                        .psn = packet.psn().value(),
-                        .last = last_of_write(packet).value(),
-                        .rkey = reth.rkey,
-                        .where = *where,
-                        .operation = parse(packet, address, rkey).value_or(WordOperation{}),
-                        .watched_for = watched_for(packet)};
-  const Covered covered = look_at(write, on);
+  const LateOperation late{.connection = packet.index,
+                           .end = packet.end,
+                           .psn = packet.psn().value(),
+                           .last = (is_atomic ? packet.psn() : last_of_write(packet)).value(),
+                           .rkey = reth.rkey,
+                           .where = *where,
+                           .operation = operation.value_or(WordOperation{}),
+                           .watched_for = watched_for(packet)};
+  const Covered covered = look_at(late, on);
   const bool other_way = covered.words != 0 && n.member && n.server_end != packet.end;
   if (covered.busy == kNone && !other_way && covered.unwatched <= free_passes_.size()) {
-    watch(now, write);
+    watch(now, late);
     return std::nullopt;
   }
-  n.withheld = write.last;
+  n.withheld = late.last;
   n.withheld_until = now + config_.flight;
   n.withholds = true;
-  return covered.busy == kNone || other_way ? Verdict::kStale : wait_for_turn(packet, write, covered.busy);
+  return covered.busy == kNone || other_way ? Verdict::kStale : wait_for_turn(packet, late, covered.busy);
 }
 
-// The server does nothing that stands behind the WRITE. Were an atomic let through, and watched for as long as it comes again, it could keep the
-// WRITE from the very word that both are on.
+// The server does nothing that stands behind what is withheld. Were another operation let through, and watched for as long as it comes again, it could
+// keep that one from the very word that both are on.
 bool Multiplexer::is_behind_withheld(Time now, const Judged& packet) {
   Numbering& n = numbers_[packet.index];
   if (!n.withholds || n.server_end != packet.end) return false;
@@ -844,33 +847,32 @@ bool Multiplexer::is_behind_withheld(Time now, const Judged& packet) {
 }
 
 // Not the packet waits, which its client may send again before, and those behind it, but its turn: it stands in the word's line.
-Verdict Multiplexer::wait_for_turn(const Judged& packet, const LateWrite& write, WordIndex word) {
-  const auto same = [&](const LateWrite& known) {
+Verdict Multiplexer::wait_for_turn(const Judged& packet, const LateOperation& write, WordIndex word) {
+  const auto same = [&](const LateOperation& known) {
     return known.connection == write.connection && known.end == write.end && known.psn == write.psn;
   };
-  if (std::ranges::any_of(late_writes_, same)) return Verdict::kLateWrite;
+  if (std::ranges::any_of(late_, same)) return Verdict::kLate;
   Numbering& n = numbers_[packet.index];
   const bool knows_msn = n.msn != 0 || connections_.use(packet.index).responses == 0;
-  const auto free = std::ranges::find(late_writes_, kNone, &LateWrite::connection);
-  if (free == late_writes_.end() || packet.connection.qpn[1 - packet.end] == kUnknownQpn || !knows_msn)
-    return Verdict::kStale;
+  const auto free = std::ranges::find(late_, kNone, &LateOperation::connection);
+  if (free == late_.end() || packet.connection.qpn[1 - packet.end] == kUnknownQpn || !knows_msn) return Verdict::kStale;
   if (!wire::verify_icrc(packet.frame, packet.parsed)) return Verdict::kDamaged;
   if (!n.has_answer_headers)
     n.answer_headers = wire::HeaderTemplate(wire::AddressVector::reply_to(packet.frame, packet.parsed));
   n.member = true;
   n.server_end = packet.end;
   *free = write;
-  room_.wait(words_[word].line, first_late_ + static_cast<DirectionToken>(free - late_writes_.begin()));
-  return Verdict::kLateWrite;
+  room_.wait(words_[word].line, first_late_ + static_cast<DirectionToken>(free - late_.begin()));
+  return Verdict::kLate;
 }
 
 void Multiplexer::take_turn(Time now, DirectionToken token, bool on, port::FrameSink& outbox) {
   now_ = now;
-  LateWrite& place = late_writes_[token - first_late_];
-  const LateWrite write = place;
+  LateOperation& place = late_[token - first_late_];
+  const LateOperation write = place;
   const Covered covered = look_at(write, on);
   if (covered.busy != kNone) return room_.wait(words_[covered.busy].line, token);
-  place = LateWrite{};
+  place = LateOperation{};
   const Numbering& n = numbers_[write.connection];
   const bool is_over = n.cut_off || Psn(write.last).since(requests_of(write.connection).acknowledged) <= 0;
   // It has come meanwhile; or its client would take the question for the answer to what waits at a gate.
@@ -879,10 +881,10 @@ void Multiplexer::take_turn(Time now, DirectionToken token, bool on, port::Frame
   watch(now, write);
 }
 
-void Multiplexer::forget_late_writes(ConnectionIndex connection) {
-  for (std::size_t i = 0; i < late_writes_.size(); ++i) {
-    if (late_writes_[i].connection != connection) continue;
-    late_writes_[i] = LateWrite{};
+void Multiplexer::forget_late(ConnectionIndex connection) {
+  for (std::size_t i = 0; i < late_.size(); ++i) {
+    if (late_[i].connection != connection) continue;
+    late_[i] = LateOperation{};
     const DirectionToken token = first_late_ + static_cast<DirectionToken>(i);
     room_.leave(token);
     std::erase(ready_, token);
@@ -922,7 +924,7 @@ void Multiplexer::number(const Judged& packet, Psn in, std::uint32_t span) {
   if (ask) editor.set_ack_request(true);
   if (n.translated) {
     const Psn out = n.out_next;
-    in_ring(packet.index).place(in) = InEntry::own_way(in, out, span);
+    in_ring(packet.index).place(in) = InEntry::own_way(in, out, span, traits.ends_message());
     out_ring(packet.index).place(out) = {.psn = out.value(),
                                          .in = in.value(),
                                          .owner = packet.index,
@@ -957,9 +959,11 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
   Numbering& n = numbers_[packet.index];
   if (n.cut_off && n.server_end == packet.end) return Verdict::kCutOff;
   const bool translated = n.translated && n.server_end == packet.end;
-  if (packet.parsed.traits().is_atomic() && is_on_word(packet)) {
-    if (is_behind_withheld(now, packet)) return Verdict::kLateWrite;
-    // Not answered, and not under watch any more: it could still be executed, and must not be.
+  const bool on_word = packet.parsed.traits().is_atomic() && is_on_word(packet);
+  const bool writes = packet.parsed.traits().kind == Kind::kWrite;
+  if ((on_word || writes) && is_behind_withheld(now, packet)) return Verdict::kLate;
+  if (on_word) {
+    // Not answered, and not under watch any more: it could still be executed, and must not be unseen.
     const auto* const entry = translated ? in_ring(packet.index).find(packet.psn()) : nullptr;
     const bool answered = packet.psn().since(packet.connection.to[packet.end].acknowledged) <= 0;
     bool watched = false;
@@ -969,9 +973,11 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
       passes_[i].expires = std::max(passes_[i].expires, now + config_.flight);
     }
     const bool replaced = entry != nullptr && entry->went == Went::kReplaced;
-    if (!answered && !watched && !replaced && !let_pass_again(now, packet, on)) return Verdict::kStale;
+    if (!answered && !watched && !replaced && !let_pass_again(now, packet, on)) {
+      if (const auto verdict = watch_again(now, packet, on)) return verdict;
+    }
   }
-  if (packet.parsed.traits().kind == Kind::kWrite) {
+  if (writes) {
     const auto* const entry = translated ? in_ring(packet.index).find(packet.psn()) : nullptr;
     const bool answered = packet.psn().since(packet.connection.to[packet.end].acknowledged) <= 0;
     const bool replaced = entry != nullptr && entry->went == Went::kReplaced;
@@ -979,7 +985,7 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
       if (packet.parsed.traits().starts_message()) {
         if (const auto verdict = watch_again(now, packet, on)) return verdict;
       } else if (now < n.withheld_until && Psn(n.withheld).since(packet.psn()) >= 0) {
-        return Verdict::kLateWrite;  // what it belongs to has not gone
+        return Verdict::kLate;  // what it belongs to has not gone
       } else {
         prolong_writes(now, packet);
       }
@@ -1022,14 +1028,15 @@ bool Multiplexer::is_answered_write(Time now, const Judged& packet, const InEntr
          !answers_wait(packet.index);
 }
 
-bool Multiplexer::may_pass_out_of_order(Time now, const Judged& packet) {
-  if (!may_overtake(now, packet)) return false;
+bool Multiplexer::may_pass_out_of_order(const Judged& packet) {
+  if (!may_overtake(packet)) return false;
   numbers_[packet.index].note_passed_early(packet.end, packet.psn() + (span_of(packet) - 1));
   return true;
 }
 
-// Numbers are given to requests in order only, and nothing may overtake what the box has judged.
-bool Multiplexer::may_overtake(Time now, const Judged& packet) {
+// Numbers are given to requests in order only, and nothing may overtake what the box has judged. Nor does a WRITE begin where words may be: it would be
+// watched for anew as often as it came again, and keep others from the words that its own client's next request is waiting behind.
+bool Multiplexer::may_overtake(const Judged& packet) const {
   const Numbering& n = numbers_[packet.index];
   if (n.translated && n.server_end == packet.end) return false;
   const wire::OpcodeTraits& traits = packet.parsed.traits();
@@ -1037,16 +1044,7 @@ bool Multiplexer::may_overtake(Time now, const Judged& packet) {
   if (traits.kind != Kind::kWrite || !traits.starts_message()) return true;
   const auto reth = packet.reth();
   const auto where = stretch_of(reth);
-  const NetAddress& server = packet.connection.address[packet.end];
-  if (!where || !reaches_region(server, reth.rkey, *where)) return true;
-  bool tracked = false;
-  for_each_word(server, reth.rkey, *where, [&](WordIndex) {
-    tracked = true;
-    return false;
-  });
-  if (tracked) return false;
-  note_write(now, packet, reth.rkey, *where);
-  return true;
+  return !where || !reaches_region(packet.connection.address[packet.end], reth.rkey, *where);
 }
 
 std::optional<std::uint64_t> Multiplexer::value_of(std::uint64_t address) const {

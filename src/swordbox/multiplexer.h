@@ -74,7 +74,7 @@ class Multiplexer {
   // A request that is forwarded and not replaced gets its number on the way to the server. `psn` is the client's.
   void number(const Judged& packet, Psn psn, std::uint32_t span);
   std::optional<Verdict> on_repeated_request(Time now, const Judged& packet, bool on, port::FrameSink& outbox);
-  bool may_pass_out_of_order(Time now, const Judged& packet);
+  bool may_pass_out_of_order(const Judged& packet);
   // A WRITE of an unreliable connection. False: it covers words that are in use, and must be dropped.
   bool on_unreliable_write(Time now, const std::uint8_t* frame, const wire::ParsedFrame& parsed);
   // Whether the tables are small, so that asking for what lies in them costs more than it brings.
@@ -218,8 +218,8 @@ class Multiplexer {
     Stretch where{};
     Time expires{};
   };
-  // A WRITE that comes again when nobody watches for it any more.
-  struct LateWrite {
+  // A WRITE, or an atomic on a word, that comes again when nobody watches for it any more.
+  struct LateOperation {
     ConnectionIndex connection = kNone;  // kNone: unused
     std::uint8_t end = 0;
     std::uint32_t psn = 0;
@@ -229,7 +229,7 @@ class Multiplexer {
     WordOperation operation{};  // of unknown kind: more or less than a word
     Duration watched_for{};
   };
-  static constexpr std::size_t kLateWrites = 64;
+  static constexpr std::size_t kMostLate = 64;
   // Words that a WRITE covers.
   struct Covered {
     std::size_t words = 0;
@@ -320,11 +320,11 @@ class Multiplexer {
   Duration watched_for(const Judged& packet) const;
   void prolong_writes(Time now, const Judged& packet);
   std::optional<Verdict> watch_again(Time now, const Judged& packet, bool on);
-  Covered look_at(const LateWrite& write, bool on) const;
-  std::uint32_t pass_of(const Word& word, const LateWrite& write) const;
-  void watch(Time now, const LateWrite& write);
-  Verdict wait_for_turn(const Judged& packet, const LateWrite& write, WordIndex word);
-  void forget_late_writes(ConnectionIndex connection);
+  Covered look_at(const LateOperation& write, bool on) const;
+  std::uint32_t pass_of(const Word& word, const LateOperation& write) const;
+  void watch(Time now, const LateOperation& write);
+  Verdict wait_for_turn(const Judged& packet, const LateOperation& write, WordIndex word);
+  void forget_late(ConnectionIndex connection);
   const NetAddress& server_of(ConnectionIndex connection, std::uint8_t end) const {
     return connections_[connection].address[end];
   }
@@ -350,7 +350,7 @@ class Multiplexer {
   bool is_on_word(const Judged& packet);
   bool has_room(const Judged& packet, std::uint32_t span) const;
   bool reads_long(const Judged& packet) const;
-  bool may_overtake(Time now, const Judged& packet);
+  bool may_overtake(const Judged& packet) const;
   bool is_behind_withheld(Time now, const Judged& packet);
   bool is_answered_write(Time now, const Judged& packet, const InEntry& entry) const;
   static std::uint32_t span_of(const Judged& packet);
@@ -374,6 +374,8 @@ class Multiplexer {
   bool tell_of_congestion(ConnectionIndex connection, const port::Frame& frame, const wire::ParsedFrame& parsed,
                           port::FrameSink& outbox);
   Verdict forward_answer(const Judged& packet, Psn in);
+  std::uint32_t messages_to(ConnectionIndex connection, Psn in);
+  void learn_from(const Judged& answer);
   Verdict acknowledge_to_owner(const Judged& packet, Psn in);
   Verdict ask_again(const Judged& packet, Psn in);
   bool ask_for_unanswered(ConnectionIndex connection, port::FrameSink& outbox);
@@ -453,7 +455,7 @@ class Multiplexer {
   std::size_t writes_under_way_ = 0;
   static constexpr std::uint64_t kLineBytes = 64;
   std::vector<Time> lines_;
-  std::vector<LateWrite> late_writes_;
+  std::vector<LateOperation> late_;
   DirectionToken first_late_;  // in lines those stand behind all directions
   WaitingRoom room_;
   std::vector<DirectionToken> ready_;

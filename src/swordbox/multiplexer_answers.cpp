@@ -17,6 +17,10 @@ namespace {
 
 constexpr std::size_t kAtomicAnswer = wire::Bth::kSize + Aeth::kSize + wire::AtomicAckEth::kSize;
 
+std::uint32_t newer_msn(std::uint32_t one, std::uint32_t other) {
+  return one == 0 || Psn(other).since(Psn(one)) > 0 ? other : one;
+}
+
 // The responder's queue pair does nothing more.
 bool is_fatal(const Aeth& aeth) { return aeth.is_nak() && aeth.nak_code() != wire::NakCode::kPsnSequenceError; }
 
@@ -34,13 +38,20 @@ std::optional<Verdict> Multiplexer::on_response(Time now, const Judged& packet, 
     return packet.parsed.traits().kind == Kind::kAcknowledge ? on_acknowledge(now, packet, outbox)
                                                              : on_data(now, packet, outbox);
   }
+  learn_from(packet);
+  return n.translated ? std::optional(forward_answer(packet, packet.psn())) : std::nullopt;
+}
+
+// What an answer to a request of before translation says.
+void Multiplexer::learn_from(const Judged& packet) {
+  Numbering& n = numbers_[packet.index];
   if (packet.parsed.traits().has(wire::Extended::kAeth)) {
     const auto aeth = wire::get<Aeth>(packet.frame, packet.parsed);
     if (aeth.is_ack()) n.syndrome = aeth.syndrome;
-    n.msn = aeth.msn;
+    if (!n.translated) n.msn = newer_msn(n.msn, aeth.msn);
     if (is_fatal(aeth)) give_up_refused(packet.index, packet.psn());
   }
-  if (packet.parsed.traits().kind != Kind::kAtomicAcknowledge) return std::nullopt;
+  if (packet.parsed.traits().kind != Kind::kAtomicAcknowledge) return;
   n.answer_headers = wire::HeaderTemplate([&] {
     wire::AddressVector back = wire::AddressVector::reply_to(packet.frame, packet.parsed);
     std::swap(back.source_mac, back.destination_mac);
@@ -55,7 +66,6 @@ std::optional<Verdict> Multiplexer::on_response(Time now, const Judged& packet, 
     if (passes_[i].psn == packet.psn().value())
       passes_[i].prior = wire::get<wire::AtomicAckEth>(packet.frame, packet.parsed).original;
   }
-  return std::nullopt;
 }
 
 // ACK, NAK and RNR NAK on a connection with numbers of its own.
@@ -150,6 +160,7 @@ std::optional<Verdict> Multiplexer::on_data(Time now, const Judged& packet, port
   const bool last = behind + 1 == entry->span();
   // It says that all before it has been executed.
   static_cast<void>(acknowledge(now, packet.index, last ? out : first - 1, outbox));
+  const Verdict verdict = forward_answer(packet, in);
   if (last) {
     entry->answered = true;
     flush_answers(packet.index, outbox);
@@ -167,7 +178,7 @@ std::optional<Verdict> Multiplexer::on_data(Time now, const Judged& packet, port
         passes_[i].prior = wire::get<wire::AtomicAckEth>(packet.frame, packet.parsed).original;
     }
   }
-  return forward_answer(packet, in);
+  return verdict;
 }
 
 // The client's own request that data of this number answers. Acknowledged by what others have behind it, it may have lost its place in ring
@@ -213,7 +224,6 @@ Multiplexer::Acknowledged Multiplexer::acknowledge(Time now, ConnectionIndex con
       if (InEntry* const in = in_ring(connection).find(Psn(entry->in))) in->answered = true;
       flush_answers(connection, outbox);
     } else {
-      n.msn_shift = n.msn_shift - 1;  // the server has counted it
       const bool says_it_too = entry->owner == connection;
       complete(n.carrier, *entry, outbox);
       if (says_it_too) own.newest = kNone;
@@ -266,9 +276,8 @@ void Multiplexer::flush_answers(ConnectionIndex connection, port::FrameSink& out
     if (entry == nullptr || !entry->answered) return;
     if (entry->went == Went::kReplaced && answers_wait(connection)) return;  // behind those; after_release() goes on
     d.acknowledged = Psn(entry->psn) + (entry->span() - 1u);
+    n.msn = n.msn + entry->messages();
     if (entry->went != Went::kReplaced) continue;
-    n.msn_shift = n.msn_shift + 1;
-    n.msn = n.msn + 1;
     if (!n.cut_off) answer(connection, *entry, outbox);  // if there is no room now, the client asks again
   }
 }
@@ -319,17 +328,30 @@ bool Multiplexer::acknowledge_to(ConnectionIndex connection, Psn psn, const Aeth
   return true;
 }
 
+// So many of the client's messages are answered when this request is.
+std::uint32_t Multiplexer::messages_to(ConnectionIndex connection, Psn in) {
+  const Numbering& n = numbers_[connection];
+  std::uint32_t messages = n.msn;
+  for (Psn p = requests_of(connection).acknowledged + 1; p.since(in) <= 0;) {
+    const InEntry* const entry = in_ring(connection).find_covering(p, n.longest_read);
+    if (entry == nullptr) break;
+    messages += entry->messages();
+    p = Psn(entry->psn) + entry->span();
+  }
+  return messages & Psn::kMask;
+}
+
 // Puts the client's number and message count into an answer to a request of its own.
 Verdict Multiplexer::forward_answer(const Judged& packet, Psn in) {
-  Numbering& n = numbers_[packet.index];
+  const Numbering& n = numbers_[packet.index];
   if (n.cut_off) return Verdict::kCutOff;
   wire::FrameEditor editor(packet.frame, packet.parsed);
   if (packet.psn() != in) editor.set_psn(in);
   if (packet.parsed.traits().has(wire::Extended::kAeth)) {
     auto aeth = wire::get<Aeth>(packet.frame, packet.parsed);
-    n.msn = (aeth.msn + n.msn_shift) & Psn::kMask;
-    if (n.msn != aeth.msn) {
-      aeth.msn = n.msn;
+    const std::uint32_t msn = messages_to(packet.index, aeth.is_ack() ? in : in - 1);
+    if (msn != aeth.msn) {
+      aeth.msn = msn;
       editor.set(aeth);
     }
   }
@@ -421,7 +443,7 @@ void Multiplexer::after_release(Time now, ConnectionIndex connection, port::Fram
 }
 
 void Multiplexer::forget_waiting(ConnectionIndex connection) {
-  forget_late_writes(connection);
+  forget_late(connection);
   for (std::uint8_t end = 0; end < 2; ++end) room_.leave(token(connection, end));
 }
 

@@ -76,6 +76,7 @@ bool Multiplexer::replace_at_once_in(Time now, const port::Frame& frame, wire::P
   Numbering& n = numbers_[crossing.connection];
   Direction& d = connection.to[crossing.end];
   if (parsed.psn != d.expected || d.holds() || !d.started) return false;
+  // Behind a request of its own that is not answered, withheld or not, its operations are under way nowhere else.
   if (!n.replaces_for(crossing.end) || n.place == kNone) return false;
   Numbering& shared = numbers_[n.place];
   if (shared.carrier == kNone || shared.mid_message) return false;
@@ -153,7 +154,6 @@ std::optional<Action> Multiplexer::answer_at_once_in(Time now, port::Frame& fram
   // Now it is certain.
   shared.syndrome = syndrome;
   shared.first_open = parsed.psn + 1;
-  shared.msn_shift = shared.msn_shift - 1;
   Carrier& carrier = carriers_[shared.carrier];
   Word& word = words_[entry.word];
   --carrier.open;
@@ -162,7 +162,6 @@ std::optional<Action> Multiplexer::answer_at_once_in(Time now, port::Frame& fram
   carrier.due = now + config_.repair_after;
   in.answered = true;
   d.acknowledged = Psn(in.psn);
-  n.msn_shift = n.msn_shift + 1;
   n.msn = n.msn + 1;
   const std::size_t size = n.atomic_answer.frame_size();
   const bool in_place = size <= frame.room && n.burst != burst_;

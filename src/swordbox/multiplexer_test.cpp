@@ -80,6 +80,13 @@ class Lane : public Net {
   Line line = connect(1, 2);
 };
 
+// A word that is known, because this client's operation has passed: the next one is replaced.
+void make_known(Net& net, const Net::Line& line, std::uint32_t psn, std::uint64_t prior, std::uint64_t word = kWord) {
+  ASSERT_EQ(net.add(line, psn, kKey, word), Verdict::kWordPassed);
+  ASSERT_EQ(net.prior(line.turned(), psn, prior), Verdict::kResponse);
+  ASSERT_EQ(net.box.multiplexer()->value_of(word), prior + 1);
+}
+
 TEST(Multiplexer, GoesOnReplacingWhenAllNumbersHaveBeenUsed) {
   if (kAddressSanitizer) GTEST_SKIP() << "eight million operations: seconds without it, more than a minute with it";
   Lane lane;
@@ -421,7 +428,6 @@ TEST(Multiplexer, AnAtomicThatIsRefusedHoldsNobodyUp) {
   EXPECT_EQ(lane.Net::prior(good.turned(), 100, 5), Verdict::kResponse);
   EXPECT_EQ(lane.Net::add(good, 101, kKey, kWord), Verdict::kWordPassed);
   EXPECT_EQ(lane.Net::prior(good.turned(), 101, 0), Verdict::kResponse);
-  EXPECT_EQ(lane.add(100), Verdict::kStale);
   // On a connection with numbers of its own, too, and when it was a WRITE where a word comes to be tracked.
   ASSERT_EQ(lane.Net::add(good, 102, kKey, kWord), Verdict::kAtomicReplaced);
   ASSERT_EQ(lane.Net::ack(good.turned(), 102), Verdict::kSharedAnswer);
@@ -430,6 +436,23 @@ TEST(Multiplexer, AnAtomicThatIsRefusedHoldsNobodyUp) {
   EXPECT_EQ(lane.Net::add(third, 100, kKey, kWord + 0x100), Verdict::kHeldRequest);
   EXPECT_EQ(lane.Net::nak(good.turned(), 103, wire::NakCode::kRemoteAccessError), Verdict::kNak);
   EXPECT_EQ(lane.box.held(), 0u);
+}
+
+// A READ of a client's is lost behind the box, its next operation waits for the data, and the client dies.
+TEST(Multiplexer, WhatWaitsOfAClientThatIsGoneIsNotHeldForAsLongAsItsConnection) {
+  Lane lane;
+  make_known(lane, lane.line, 100, 0);
+  ASSERT_EQ(lane.add(101), Verdict::kAtomicReplaced);
+  ASSERT_EQ(lane.ack(101), Verdict::kSharedAnswer);
+  const Net::Line rests = lane.connect(3, 2);
+  ASSERT_EQ(lane.read(102, 64), Verdict::kPlain);
+  EXPECT_EQ(lane.add(103), Verdict::kHeldRequest);
+  lane.wait(Duration::seconds(9));
+  EXPECT_EQ(lane.box.held(), 1u) << "it may yet try again";
+  lane.wait(Duration::seconds(4));
+  EXPECT_EQ(lane.box.held(), 0u);
+  EXPECT_EQ(lane.box.connections().size(), 1u) << "one that has nothing waiting stays";
+  EXPECT_EQ(lane.Net::add(rests, 100, kKey, kWord), Verdict::kWordPassed);
 }
 
 TEST(Multiplexer, HoldsNoMorePacketsThanItIsTold) {
@@ -443,22 +466,34 @@ TEST(Multiplexer, HoldsNoMorePacketsThanItIsTold) {
   EXPECT_EQ(lane.box.held(), 2u);
 }
 
-TEST(Multiplexer, LetsAWriteOvertakeAGapOnlyWhereNoWordIs) {
+TEST(Multiplexer, LetsAWriteOvertakeAGapOnlyWhereNoWordMayBe) {
   Lane lane({0x800});
   ASSERT_EQ(lane.add(100), Verdict::kWordPassed);
   ASSERT_EQ(lane.swapped(100, 5), Verdict::kResponse);
   EXPECT_EQ(lane.write(105, kWord - 32, 32), Verdict::kGap);
   EXPECT_EQ(lane.write(105, kWord - 32, 64), Verdict::kGapDropped);
+  EXPECT_EQ(lane.write(105, kWord + 0x400, 32), Verdict::kGapDropped);
+}
+
+// The request before them finds no room, because of another that waits for what they write to.
+TEST(Multiplexer, WritesBeyondAGapThatComeAgainAndAgainKeepNobodyFromAWord) {
+  MultiplexerConfig config = config_of(regions_of({0}));
+  config.long_writes = 2;
+  Net net(config);
+  const Net::Line writes = net.connect(1, 2);
+  const Net::Line adds = net.connect(3, 2);
+  for (int again = 0; again < 50; ++again) {
+    for (const std::uint32_t psn : {101u, 102u, 103u})
+      EXPECT_EQ(net.write(writes, psn, kKey, kWord + 32, 16), Verdict::kGapDropped);
+    if (again == 5) {
+      EXPECT_EQ(net.add(adds, 100, kKey, kWord), Verdict::kWordPassed);
+    }
+    net.wait(Duration::milliseconds(10));
+  }
+  EXPECT_EQ(net.box.held(), 0u);
 }
 
 // ------------------------------------------------------------------------------------------------- memory that comes and goes
-
-// A word that is known, because this client's operation has passed: the next one is replaced.
-void make_known(Net& net, const Net::Line& line, std::uint32_t psn, std::uint64_t prior, std::uint64_t word = kWord) {
-  ASSERT_EQ(net.add(line, psn, kKey, word), Verdict::kWordPassed);
-  ASSERT_EQ(net.prior(line.turned(), psn, prior), Verdict::kResponse);
-  ASSERT_EQ(net.box.multiplexer()->value_of(word), prior + 1);
-}
 
 TEST(MultiplexerRegions, AConnectionThatCarriesOneWayIsNotTurnedByALongWriteTheOther) {
   std::vector<WordRegion> regions = regions_of({0});
@@ -488,7 +523,9 @@ TEST(MultiplexerRegions, WhatPassedBeforeTheMemoryWasKnownIsNotExecutedUnseenLat
   net.wait(Duration::milliseconds(101));
   EXPECT_EQ(net.prior(two.turned(), 100, 0), Verdict::kResponse);
   ASSERT_EQ(net.box.multiplexer()->value_of(kWord), 1u);
-  EXPECT_EQ(net.add(one, 100, kKey, kWord), Verdict::kStale);
+  EXPECT_EQ(net.add(one, 100, kKey, kWord), Verdict::kRepeated);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kWord), std::nullopt);
+  EXPECT_EQ(net.add(two, 101, kKey, kWord), Verdict::kHeldRequest) << "until it is answered";
 }
 
 TEST(MultiplexerRegions, AReadFromBeforeTheMemoryWasKnownHoldsNobodyUp) {
@@ -578,9 +615,9 @@ class LateUnlock : public Net {
 
 TEST(MultiplexerLate, AWriteThatComesAgainHasItsTurnHoweverManyOthersThereAre) {
   LateUnlock net;
-  EXPECT_EQ(net.write_again(), Verdict::kLateWrite);
+  EXPECT_EQ(net.write_again(), Verdict::kLate);
   EXPECT_EQ(net.add(net.two, 101, kKey, kWord), Verdict::kHeldRequest) << "behind it";
-  EXPECT_EQ(net.write_again(), Verdict::kLateWrite);
+  EXPECT_EQ(net.write_again(), Verdict::kLate);
   const std::uint64_t made = net.made;
   EXPECT_EQ(net.ack(net.one.turned(), 102), Verdict::kSharedAnswer);
   // It is its turn: its client is asked for it, and nobody else begins on the word.
@@ -600,7 +637,7 @@ TEST(MultiplexerLate, AWriteThatComesAgainHasItsTurnHoweverManyOthersThereAre) {
 
 TEST(MultiplexerLate, AWriteWhoseClientComesNoMoreHoldsTheOthersUpNoLongerThanAnOperationThatIsLost) {
   LateUnlock net;
-  EXPECT_EQ(net.write_again(), Verdict::kLateWrite);
+  EXPECT_EQ(net.write_again(), Verdict::kLate);
   EXPECT_EQ(net.add(net.two, 101, kKey, kWord), Verdict::kHeldRequest);
   EXPECT_EQ(net.ack(net.one.turned(), 102), Verdict::kSharedAnswer);
   net.wait(Duration::milliseconds(99));
@@ -613,7 +650,7 @@ TEST(MultiplexerLate, AWriteWhoseClientComesNoMoreHoldsTheOthersUpNoLongerThanAn
 TEST(MultiplexerLate, AWriteThatIsOverHasNoTurn) {
   for (const bool is_answered : {false, true}) {
     LateUnlock net;
-    EXPECT_EQ(net.write_again(), Verdict::kLateWrite);
+    EXPECT_EQ(net.write_again(), Verdict::kLate);
     EXPECT_EQ(net.add(net.two, 101, kKey, kWord), Verdict::kHeldRequest);
     if (is_answered) {
       EXPECT_EQ(net.ack(net.late.turned(), 100), Verdict::kResponse);
@@ -629,20 +666,86 @@ TEST(MultiplexerLate, AWriteThatIsOverHasNoTurn) {
 
 TEST(MultiplexerLate, NothingBehindAWriteThatWaitsForItsTurnIsBegun) {
   LateUnlock net;
-  EXPECT_EQ(net.write_again(), Verdict::kLateWrite);
-  EXPECT_EQ(net.add(net.late, 101, kKey, kWord + 8), Verdict::kLateWrite)
-      << "it would hold up the WRITE that it waits for";
+  EXPECT_EQ(net.write_again(), Verdict::kLate);
+  EXPECT_EQ(net.add(net.late, 101, kKey, kWord + 8), Verdict::kLate) << "it would hold up the WRITE that it waits for";
   EXPECT_EQ(net.ack(net.one.turned(), 102), Verdict::kSharedAnswer);
   EXPECT_EQ(net.last.opcode, wire::Opcode::kRcAcknowledge) << "its client is asked for it";
   EXPECT_EQ(net.write_again(), Verdict::kRepeated);
   EXPECT_EQ(net.add(net.late, 101, kKey, kWord + 8), Verdict::kHeldRequest) << "behind it";
 }
 
+// Neither in order nor when it comes again: it would be watched as often as it comes, on a word that the one before it waits for.
+TEST(MultiplexerLate, NoWriteBehindOneThatWaitsForItsTurnIsBegunNorBegunAgain) {
+  LateUnlock net;
+  ASSERT_EQ(net.ack(net.one.turned(), 102), Verdict::kSharedAnswer);
+  ASSERT_EQ(net.Net::write(net.late, 101, kKey, kWord + 8, 8), Verdict::kWordPassed);
+  net.wait(Duration::milliseconds(130));
+  ASSERT_EQ(net.add(net.one, 103, kKey, kWord), Verdict::kAtomicReplaced);
+  EXPECT_EQ(net.write_again(), Verdict::kLate);
+  EXPECT_EQ(net.Net::write(net.late, 101, kKey, kWord + 8, 8), Verdict::kLate);
+  EXPECT_EQ(net.Net::write(net.late, 102, kKey, kWord + 8, 8), Verdict::kLate);
+  EXPECT_EQ(net.ack(net.one.turned(), 103), Verdict::kSharedAnswer);
+  EXPECT_EQ(net.last.opcode, wire::Opcode::kRcAcknowledge) << "its client is asked for it";
+  EXPECT_EQ(net.last.psn, Psn(100));
+  EXPECT_EQ(net.write_again(), Verdict::kRepeated);
+}
+
+// Of a client whose operations are replaced otherwise, and at once.
+TEST(MultiplexerLate, NothingIsReplacedBehindAWriteThatWaitsForItsTurn) {
+  Net net(config_of(regions_of({0})));
+  const Net::Line one = net.connect(3, 2);
+  const Net::Line late = net.connect(1, 2);
+  make_known(net, one, 100, 0);
+  make_known(net, late, 100, 1);
+  ASSERT_EQ(net.add(one, 101, kKey, kWord), Verdict::kAtomicReplaced);
+  ASSERT_EQ(net.add(late, 101, kKey, kWord), Verdict::kAtomicReplaced);
+  ASSERT_EQ(net.add(late, 102, kKey, kWord), Verdict::kAtomicReplaced);
+  ASSERT_EQ(net.ack(one.turned(), 103), Verdict::kSharedAnswer);
+  // Its own connection has not had the two that were replaced.
+  ASSERT_EQ(net.write(late, 103, kKey, kWord, 16), Verdict::kWordPassed);
+  net.wait(Duration::milliseconds(130));
+  ASSERT_EQ(net.add(one, 102, kKey, kWord), Verdict::kWordPassed);
+  ASSERT_EQ(net.prior(one.turned(), 104, 5), Verdict::kResponse);
+  ASSERT_EQ(net.add(one, 103, kKey, kWord), Verdict::kAtomicReplaced);
+  EXPECT_EQ(net.write(late, 103, kKey, kWord, 16), Verdict::kLate);
+  EXPECT_EQ(net.add(late, 104, kKey, kWord), Verdict::kLate);
+  EXPECT_EQ(net.ack(one.turned(), 105), Verdict::kSharedAnswer);
+  EXPECT_EQ(net.last.to, late.near_qpn);
+  EXPECT_EQ(net.last.psn, Psn(103));
+  EXPECT_EQ(net.write(late, 103, kKey, kWord, 16), Verdict::kRepeatedRenumbered);
+  EXPECT_EQ(net.add(late, 104, kKey, kWord), Verdict::kHeldRequest) << "behind it";
+  EXPECT_EQ(net.ack(late.turned(), 101), Verdict::kResponse);
+  EXPECT_EQ(net.box.held(), 0u);
+  EXPECT_EQ(net.last.opcode, wire::Opcode::kRcFetchAdd) << "the word is asked";
+}
+
+// Its client's time-out is longer than anything is watched for. The server executes it once, however often it comes.
+TEST(MultiplexerLate, AnAtomicThatComesAgainHasItsTurnAsAWriteHas) {
+  Net net(config_of(regions_of({0})));
+  const Net::Line late = net.connect(1, 2);
+  const Net::Line one = net.connect(3, 2);
+  ASSERT_EQ(net.add(late, 100, kKey, kWord), Verdict::kWordPassed);
+  net.wait(Duration::milliseconds(101));
+  make_known(net, one, 100, 0);
+  ASSERT_EQ(net.add(one, 101, kKey, kWord), Verdict::kAtomicReplaced);
+  EXPECT_EQ(net.add(late, 100, kKey, kWord), Verdict::kLate);
+  EXPECT_EQ(net.add(one, 102, kKey, kWord), Verdict::kHeldRequest) << "behind it";
+  EXPECT_EQ(net.ack(one.turned(), 101), Verdict::kSharedAnswer);
+  EXPECT_EQ(net.last.to, late.near_qpn) << "its client is asked for it";
+  EXPECT_EQ(net.add(late, 100, kKey, kWord), Verdict::kRepeated);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kWord), std::nullopt);
+  EXPECT_EQ(net.prior(late.turned(), 100, 2), Verdict::kResponse);
+  EXPECT_EQ(net.box.multiplexer()->value_of(kWord), std::nullopt) << "it may have been executed long ago";
+  EXPECT_EQ(net.box.held(), 0u);
+  EXPECT_EQ(net.last.opcode, wire::Opcode::kRcFetchAdd) << "the next one asks what the word holds now";
+  EXPECT_EQ(net.last.to, one.far_qpn);
+}
+
 // The server may have had its first packet from before, and would execute the others unwatched.
 TEST(MultiplexerLate, OfAWriteThatWaitsForItsTurnNoPacketPasses) {
   LateUnlock net(100);
-  EXPECT_EQ(net.write_again(100), Verdict::kLateWrite);
-  EXPECT_EQ(net.write_on(net.late, 101), Verdict::kLateWrite);
+  EXPECT_EQ(net.write_again(100), Verdict::kLate);
+  EXPECT_EQ(net.write_on(net.late, 101), Verdict::kLate);
   EXPECT_EQ(net.ack(net.one.turned(), 102), Verdict::kSharedAnswer);
   EXPECT_EQ(net.write_again(100), Verdict::kRepeated);
   EXPECT_EQ(net.write_on(net.late, 101), Verdict::kRepeated);

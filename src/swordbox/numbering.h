@@ -39,7 +39,7 @@ struct InEntry {
   Went went : 2 = Went::kNowhere;
   bool answered : 1 = false;
   bool is_write : 1 = false;  // its answer is a plain ACK
-  std::uint64_t prior = 0;    // of a replaced one
+  std::uint64_t prior = 0;    // of a replaced one; else how many messages end with it
 
   static InEntry replaced(Psn in, Psn out, std::uint64_t prior, bool is_write) {
     InEntry entry = of(in, out, Went::kReplaced);
@@ -48,11 +48,13 @@ struct InEntry {
     return entry;
   }
   // REQUIRES: 0 < packets <= kMostPackets.
-  static InEntry own_way(Psn in, Psn out, std::uint32_t packets) {
+  static InEntry own_way(Psn in, Psn out, std::uint32_t packets, bool ends_message) {
     InEntry entry = of(in, out, Went::kOwnWay);
     entry.more = (packets - 1) & (kMostPackets - 1);
+    entry.prior = static_cast<std::uint64_t>(ends_message);
     return entry;
   }
+  std::uint32_t messages() const { return went == Went::kReplaced ? 1 : static_cast<std::uint32_t>(prior); }
   std::uint32_t span() const { return static_cast<std::uint32_t>(more) + 1; }
   // Whether a packet of this number towards the server is a part of it.
   bool covers(Psn number) const {
@@ -150,8 +152,7 @@ struct alignas(64) Numbering {
   Psn first_open{};          // the first out-PSN that the server has not acknowledged
   std::uint64_t proven = 0;  // regions in which one of its atomics has succeeded, a bit each
   std::uint32_t longest_read = 1;
-  std::uint32_t msn_shift = 0;  // client's MSN less the server's, modulo 2^24
-  std::uint32_t msn = 0;        // the client's, as last told
+  std::uint32_t msn = 0;  // of its messages that it has been answered
   std::uint8_t syndrome = wire::Aeth::kNoCredits;
   std::uint8_t server_end = 0;
   bool translated = false;
@@ -192,8 +193,7 @@ struct alignas(64) Numbering {
   }
   // Whether its operations towards this end are numbered anew, and all is known that their replacements and answers take.
   bool replaces_for(std::uint8_t end) const {
-    return (translated & member & has_request_headers & has_answer_headers & !(cut_off | withholds)) &&
-           server_end == end;
+    return (translated & member & has_request_headers & has_answer_headers & !cut_off) && server_end == end;
   }
 };
 // Numbers are 24 bits wide: what is compared with newer ones has to follow them.

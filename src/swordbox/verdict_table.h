@@ -52,7 +52,7 @@
   X(CongestionShared, kDrop, "congestion on the shared connection: told to those whose operations are under way") \
   X(AnsweredAgain, kDrop, "an operation that is answered: its answer is given again")                             \
   X(StillUnderWay, kDrop, "a replaced operation under way: the box itself sends it again")                        \
-  X(LateWrite, kDrop, "a WRITE that comes again late, on words in use: its client is asked for it later")         \
+  X(Late, kDrop, "an operation that comes again late, on words in use: its client is asked for it later")         \
   X(Stale, kDrop, "a number that the box has forgotten, or an atomic that may not be executed any more")          \
   X(CutOff, kDrop, "of a connection that shared operations were lost with: it must be set up anew")               \
   X(HeldRequest, kHold, "a request that waits for its key's turn, or behind one that does")                       \

@@ -37,7 +37,7 @@ TEST(SwordBoxReplay, TellsClientsThatKeepToTheRulesTheTruth) {
   }
   if (tried < kEnough) return;
   for (const char* name :
-       {"AtomicReplaced", "WriteMoved", "WordPassed", "RepeatedRenumbered", "AnsweredAgain", "LateWrite", "CasSteered",
+       {"AtomicReplaced", "WriteMoved", "WordPassed", "RepeatedRenumbered", "AnsweredAgain", "Late", "CasSteered",
         "CasProbe", "CasReaimed", "CasFenced", "ReadSteered", "RepeatedSteered", "HeldRequest", "HeldResponse",
         "carriers_lost", "operations_carried_over", "links_failed", "repairs_done"})
     EXPECT_GT(counted[name], 0u) << name << ": no script reaches it";
