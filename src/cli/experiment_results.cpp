@@ -294,7 +294,7 @@ std::string to_csv(const ExperimentOutcome& outcome) {
   std::string out = fmt::format("panel,series,{},repetition,seed", e.x);
   for (const std::string& name : metrics) out += "," + quoted_if_needed(name);
   for (const std::string& name : compared) out += "," + quoted_if_needed("paper_" + name);
-  out += ",trace_hash,commit,hardware,simulated\n";
+  out += ",trace_hash,commit,hardware,simulated,problem\n";
   for (std::size_t i = 0; i < e.points.size(); ++i) {
     const sim::Point& point = e.points[i];
     out += fmt::format("{},{},{},{},{}", quoted(e.panels[point.panel]), quoted(e.series[point.series]),
@@ -303,8 +303,9 @@ std::string to_csv(const ExperimentOutcome& outcome) {
     const auto& paper = beside.at(place_of(point)).paper;
     for (const std::string& name : compared)
       out += "," + (paper.contains(name) ? number_or_nothing(paper.at(name)) : "");
-    out += fmt::format(",{},{},{},{}\n", trace_of(outcome.results[i]), SLUICE_COMMIT, quoted(e.hardware_of(point).name),
-                       e.simulated() ? "yes" : "no");
+    out +=
+        fmt::format(",{},{},{},{},{}\n", trace_of(outcome.results[i]), SLUICE_COMMIT, quoted(e.hardware_of(point).name),
+                    e.simulated() ? "yes" : "no", quoted_if_needed(outcome.results[i].problem));
   }
   return out;
 }

@@ -351,7 +351,10 @@ queue_pairs = [1]
         short = TWO_LINES.replace('measure = "50 us"', "queue_pairs = 1").replace("queue_pairs = [1, 2]", 'measure = ["1 ns", "50 us"]')
         short = short.replace('x = "queue_pairs"', 'x = "measure"')
         done = self.simulate(short + points("CAS", [1, 2], within_factor=1000), code=1)
-        self.assertIn("mine: WRITE, measure = 1 ns: no operation ended in what is measured (and 1 more of 4 points went wrong)", done.stderr)
+        self.assertIn("mine: WRITE, measure = 1 ns: no operation ended in what is measured: make `measure` longer than an operation takes", done.stderr)
+        self.assertIn("(and 1 more of 4 points went wrong)", done.stderr)
+        with open(self.folder / "out" / "mine.csv", encoding="utf-8") as file:
+            self.assertEqual([row["problem"].split(":")[0] for row in csv.DictReader(file)], ["no operation ended in what is measured", ""] * 2)
         self.assertEqual(done.stdout.count("  not to be trusted"), 2)
         result = json.loads((self.folder / "out" / "mine.json").read_text(encoding="utf-8"))
         self.assertEqual([point["problem"] != "" for point in result["points"]], [True, False, True, False])

@@ -134,7 +134,7 @@ PointResult result_of(const VerbsResult& r) {
                       {"p99_us", quantile_us(r.latency_ns, 0.99)}},
           .events = r.events,
           .trace_hash = r.trace_hash,
-          .problem = r.problem.empty() && r.per_second == 0 ? "no operation ended in what is measured" : r.problem};
+          .problem = r.problem.empty() && r.per_second == 0 ? std::string(kNothingEnded) : r.problem};
 }
 
 PointResult result_of(const OrderResult& r, std::uint64_t gap) {

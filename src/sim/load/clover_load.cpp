@@ -596,7 +596,7 @@ class World {
     result.events = rack_.loop.fired();
     result.trace_hash = rack_.trace.hash();
     if (sound(result) && locks_) result.problem = locks_->problem();
-    if (result.problem.empty() && operations == 0) result.problem = "no operation ended in what is measured";
+    if (result.problem.empty() && operations == 0) result.problem = kNothingEnded;
   }
 
   CloverWorkload workload_;

@@ -280,7 +280,8 @@ class World {
     for (const auto& core : cores_) {
       if (result.problem.empty()) result.problem = core->problem();
     }
-    if (result.problem.empty() && tally_.probes == 0) result.problem = "no probe ended";
+    if (result.problem.empty() && tally_.probes == 0)
+      result.problem = "no probe ended in what is measured: make `measure` longer than one takes on this hardware";
     return result;
   }
 

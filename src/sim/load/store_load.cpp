@@ -555,7 +555,7 @@ class World {
     if (edm_) result.metrics.emplace_back("edm_waited_ns", edm_->most_waited_ns());
     result.events = rack_.loop.fired();
     result.trace_hash = rack_.trace.hash();
-    if (sound(result) && operations == 0) result.problem = "no operation ended in what is measured";
+    if (sound(result) && operations == 0) result.problem = kNothingEnded;
   }
 
   bool sound(StoreLoadResult& result) const {

@@ -222,7 +222,8 @@ class Stage {
       failed += user->failed();
       ended += user->operations_between(Time(), to());
     }
-    const char* const nothing = ended == 0 ? "no operation ended before what is measured did" : "";
+    const char* const nothing =
+        ended == 0 ? "no operation ended before what is measured did: make `measure` longer than one takes" : "";
     return {.metrics = std::move(metrics),
             .events = fabric->loop().fired(),
             .trace_hash = fabric->trace_hash(),
@@ -451,9 +452,11 @@ Fates fates_of(const std::vector<Lookups>& lookups, Time from, Time to, Time end
 
 std::string problem_of(const Fates& fates, bool death) {
   if (fates.wrong != 0) return fmt::format("{} lookups did not find what was there", fates.wrong);
-  if (fates.ns.count() == 0) return "no lookup began in what is measured";
+  if (fates.ns.count() == 0)
+    return death ? "no lookup began in the span asked after: make `span` longer, or `load_gbps` higher"
+                 : "no lookup began in what is measured: make `measure` longer, or `load_gbps` higher";
   // Where a replica dies it may be that for a while none does.
-  return !death && fates.ended == 0 ? "no lookup ended in what is measured" : "";
+  return !death && fates.ended == 0 ? "no lookup ended in what is measured: make `measure` longer than one takes" : "";
 }
 
 // Both figures of the cache: `death` also kills the first replica, and asks after the lookups of one span.
