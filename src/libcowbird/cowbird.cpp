@@ -413,10 +413,15 @@ void found_nothing(cowbird_thread_t* thread) {
 int engine_absent(const cowbird_thread_t* thread) {
   cowbird_instance& owner = *thread->owner;
   const std::scoped_lock lock(owner.mutex);
-  std::string why = owner.refusal.empty()
-                        ? fmt::format("no Cowbird engine at {}", owner.engine)
-                        : fmt::format("the Cowbird engine at {} refuses: {}", owner.engine, owner.refusal);
-  return refuse(COWBIRD_ENGINE_ABSENT, std::move(why));
+  if (!owner.refusal.empty())
+    return refuse(COWBIRD_ENGINE_ABSENT,
+                  fmt::format("the Cowbird engine at {} refuses: {}", owner.engine, owner.refusal));
+  if (!owner.socket) return refuse(COWBIRD_ENGINE_ABSENT, fmt::format("no Cowbird engine at {}", owner.engine));
+  return refuse(COWBIRD_ENGINE_ABSENT,
+                fmt::format("the Cowbird engine at {} is there, but nobody has looked at this thread's rings for a "
+                            "second: is what it hands them to (the switch, a memory node) at work? Its log says so "
+                            "where rings made no sense",
+                            owner.engine));
 }
 
 int poll_wait(cowbird_thread_t* thread, int poll_id, cowbird_completion_t* responses, int max_ret, int64_t timeout_us) {

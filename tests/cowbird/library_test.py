@@ -260,6 +260,16 @@ class Library(unittest.TestCase):
         self.assertEqual((count, self.done[0].request), (1, request))
         self.assertLess(took, 1.5)
 
+    def test_an_engine_that_is_there_and_looks_at_nothing_is_not_said_to_be_gone(self):
+        engine = self.engine()
+        _, thread, group = self.open()
+        self.read(thread, group)
+        self.assertEqual(self.wait(thread, group, -1)[0], ENGINE_ABSENT)
+        self.assertIn(f"{self.path} is there, but nobody has looked at this thread's rings".encode(), COWBIRD.last_error())
+        engine.kill()
+        self.assertEqual(self.wait(thread, group, -1)[0], ENGINE_ABSENT)
+        self.assertIn(f"no Cowbird engine at {self.path}".encode(), COWBIRD.last_error())
+
     def test_what_is_complete_is_told_of_when_the_engine_is_absent(self):
         engine = self.engine()
         _, thread, group = self.open()
