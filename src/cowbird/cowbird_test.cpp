@@ -11,6 +11,7 @@
 #include "cowbird/channel.h"
 #include "cowbird/channel_impl.h"
 #include "cowbird/engine.h"
+#include "cowbird/entry_check.h"
 #include "cowbird/error_log.h"
 #include "cowbird/exports.h"
 #include "cowbird/poll_group.h"
@@ -338,6 +339,21 @@ TEST(Cowbird, PublicationsThatMayHaveHappenedAreFollowedByNoLess) {
   EXPECT_EQ(w.wait_for(1).size(), 1u);
 }
 
+TEST(Cowbird, PublicationsThatAreRepeatedAndTellOfErrorsAreFollowedByNone) {
+  SlowlyPublished w;
+  w.begin();
+  w.read();
+  w.read(1 << 19);
+  ASSERT_THAT(w.memory->open(), testing::ElementsAre(1u, 2u));
+  w.memory->answer(2, remote::Status::kUnknown);
+  ASSERT_TRUE(w.run_until([&] { return !w.memory->open().empty(); }));
+  w.read();
+  EXPECT_THAT(w.memory->open(), testing::ElementsAre(2u)) << "both in one, and the log must stay as it is";
+  w.memory->answer(1, remote::Status::kOk);
+  w.step(200);
+  EXPECT_THAT(w.memory->open(), testing::ElementsAre(3u));
+}
+
 // It was stopped with a write that was to follow a read, and another engine has been let in meanwhile.
 TEST(Cowbird, AnEngineThatIsShutOutWritesNothingAnyMore) {
   for (const bool shut_out : {false, true}) {
@@ -568,6 +584,81 @@ TEST(Cowbird, AFailureIsNotTakenForSuccessWheneverTheEngineTellsOfIt) {
       EXPECT_EQ(into[0], 0xA5);
     }
   }
+}
+
+// What the channel stores, and which of it may be seen only after all before.
+class Recorded {
+ public:
+  struct Store {
+    std::size_t at;
+    bool publishes;
+    friend bool operator==(const Store&, const Store&) = default;
+  };
+  Recorded(PlainWords words, std::vector<Store>& stores) : words_(words), stores_(&stores) {}
+  std::uint64_t load(std::size_t at) const { return words_.load(at); }
+  void store(std::size_t at, std::uint64_t value) {
+    stores_->push_back({at, false});
+    words_.store(at, value);
+  }
+  void publish(std::size_t at, std::uint64_t value) {
+    stores_->push_back({at, true});
+    words_.publish(at, value);
+  }
+  void copy_in(std::size_t at, const void* from, std::size_t length) {
+    stores_->push_back({at, false});
+    words_.copy_in(at, from, length);
+  }
+  void copy_out(void* to, std::size_t at, std::size_t length) const { words_.copy_out(to, at, length); }
+  void own(std::size_t) const {}
+  void look_soon(std::size_t) const {}
+
+ private:
+  PlainWords words_;
+  std::vector<Store>* stores_;
+};
+
+// Compilers and processors without x86's order keep to what is said, no more.
+TEST(Cowbird, AnEntryIsSeenInTheOrderThatEnginesRelyOn) {
+  const ChannelLayout layout({.entries = 4, .request_bytes = 64, .response_bytes = 64});
+  const std::vector<Region> regions{{.node = 1, .key = 1, .base = 0, .length = 64}};
+  std::vector<std::uint64_t> words(layout.bytes / 8);
+  auto* const block = reinterpret_cast<std::uint8_t*>(words.data());
+  std::vector<Recorded::Store> stores;
+  BasicChannel<Recorded> channel({PlainWords(block), stores}, layout, regions);
+  std::uint8_t bytes[8] = {};
+  const std::size_t entry = ChannelLayout::kMetadata;
+  const std::size_t tail = ChannelLayout::kIssuer + IssuerLine::kTail;
+  ASSERT_GT(channel.async_write(0, bytes, 0, 8), 0);
+  ASSERT_EQ(stores.size(), 6u);
+  EXPECT_EQ(stores[3], (Recorded::Store{entry + 16, true}));
+  EXPECT_EQ(stores[4], (Recorded::Store{entry + 24, true}));
+  EXPECT_EQ(stores[5], (Recorded::Store{tail, true}));
+  stores.clear();
+  store_le(block + ChannelLayout::kErrorLog, std::uint64_t{1});
+  channel.advance();
+  EXPECT_THAT(stores, testing::ElementsAre(Recorded::Store{ChannelLayout::kIssuer + IssuerLine::kErrorsTaken, true}))
+      << "its place in the log may be another's from then on";
+}
+
+TEST(Cowbird, AChannelIsNotLedBeyondWhatItHasIssued) {
+  const ChannelLayout layout({.entries = 4, .request_bytes = 64, .response_bytes = 64});
+  const std::vector<Region> regions{{.node = 1, .key = 1, .base = 0, .length = 64}};
+  std::vector<std::uint64_t> words(layout.bytes / 8);
+  const MutableBytes block(reinterpret_cast<std::uint8_t*>(words.data()), layout.bytes);
+  Channel channel(block, layout, regions);
+  std::uint8_t bytes[8] = {};
+  ASSERT_GT(channel.async_write(0, bytes, 0, 8), 0);
+  ASSERT_GT(channel.async_read(0, 0, bytes, 8), 0);
+  for (const std::size_t at : {ProgressLine::kReads, ProgressLine::kWrites})
+    store_le(block.data() + ChannelLayout::kProgress + at, ~std::uint64_t{0});
+  store_le(block.data() + ChannelLayout::kErrorLog, kErrors + 1);
+  Completion done[4];
+  EXPECT_EQ(channel.collect(done), 2u);
+  EXPECT_EQ(channel.collect(done), 0u);
+  EXPECT_EQ(channel.completed(RwType::kWrite), 1u);
+  EXPECT_EQ(channel.under_way(), 0u);
+  EXPECT_EQ(load_le<std::uint64_t>(block.data() + ChannelLayout::kIssuer + IssuerLine::kErrorsTaken), 0u)
+      << "more than the log has room for";
 }
 
 TEST(Cowbird, AnEngineThatAdoptsDoesNotTakeAnEntryOfTheLastLapForAnother) {
@@ -911,6 +1002,51 @@ TEST(Cowbird, AnEngineLetsGoOfAChannelWhoseEntriesMakeNoSense) {
   EXPECT_TRUE(process.engines[0]->broken());
 }
 
+// All requests of the ring are under way, and another lap's stands where the first was.
+TEST(Cowbird, AnEngineLetsGoOfAChannelThatIsMoreThanItsRingAhead) {
+  World w({.mode = LocalMode::kImmediate});
+  w.fabric.kill_node(w.pool_node());
+  auto& process = w.start_engine();
+  std::uint8_t bytes[8];
+  for (int i = 0; i < 16; ++i) ASSERT_GT(w.channel().async_read(0, 0, bytes, 8), 0);
+  w.step(500);
+  ASSERT_EQ(process.engines[0]->under_way(), 16u);
+  std::uint8_t* const at = w.bytes().data() + w.layout.channel_at(0);
+  store_le(at + ChannelLayout::kMetadata + 24, std::uint64_t{17});
+  store_le(at + ChannelLayout::kIssuer + IssuerLine::kTail, std::uint64_t{17});
+  w.step(500);
+  EXPECT_TRUE(process.engines[0]->broken());
+  EXPECT_EQ(process.engines[0]->under_way(), 16u);
+}
+
+TEST(Cowbird, AnIdleEngineIsSeenToLive) {
+  World w({.mode = LocalMode::kImmediate});
+  w.start_engine();
+  for (int i = 0; i < 3; ++i) {
+    const auto before = w.channel().heartbeat();
+    const Time begun = w.now;
+    ASSERT_TRUE(w.run_until([&] { return w.channel().heartbeat() != before; }));
+    EXPECT_LE(w.now - begun, EngineConfig{}.heartbeat * 2);
+  }
+}
+
+// They are complete, and where their bytes go is not known to anybody else.
+TEST(Cowbird, RequestsThatAreCompleteAndNotTakenKeepTheirPlaces) {
+  World w({.mode = LocalMode::kImmediate}, {.entries = 4, .request_bytes = 1024, .response_bytes = 1024});
+  w.start_engine();
+  std::uint8_t into[5][8] = {};
+  for (int round = 0; round < 3; ++round) {
+    for (std::size_t i = 0; i < 4; ++i) {
+      w.pool()[8 * i] = static_cast<std::uint8_t>(10 * round + 1 + static_cast<int>(i));
+      ASSERT_GT(w.channel().async_read(0, 8 * i, into[i], 8), 0);
+    }
+    w.step(1000);
+    EXPECT_EQ(w.channel().async_read(0, 0, into[4], 8), -static_cast<std::int64_t>(Status::kMetadataFull));
+    ASSERT_EQ(w.wait_for(4).size(), 4u);
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(into[i][0], w.pool()[8 * i]);
+  }
+}
+
 // An application that has spoilt its own entry: the read is refused, and its region not looked up when a write asks which reads are before it.
 TEST(Cowbird, AReadOfNoRegionDisturbsNothingBehindIt) {
   for (const bool near : {false, true}) {
@@ -1010,6 +1146,27 @@ TEST(Cowbird, AFailureThatWasNotCountedIsToldOfAllTheSame) {
   }
 }
 
+// All places are held by failures that nobody has published; one of them was given up for another, which the application has taken.
+TEST(Cowbird, AFailureThatNobodyHasPublishedKeepsItsPlaceInTheLogWhileAnotherIsFree) {
+  const auto entry = [](RwType type, std::uint64_t sequence) { return Entry{.type = type, .sequence = sequence}; };
+  ErrorLog log;
+  store_le(log.bytes().data(), std::uint64_t{kErrors});
+  for (std::uint64_t i = 0; i < kErrors; ++i) {
+    store_le(log.entries().data() + i * kErrorBytes,
+             static_cast<std::uint64_t>(RequestId(RwType::kWrite, 0, i + 2).value()));
+    store_le(log.entries().data() + i * kErrorBytes + 8, static_cast<std::uint64_t>(Status::kDenied));
+  }
+  const std::uint64_t published[2] = {0, 0};
+  log.adopt(published);
+  ASSERT_TRUE(log.add(entry(RwType::kWrite, 1), Status::kDenied, published));
+  EXPECT_EQ(log.logged(), kErrors + 1);
+  log.set_taken(kErrors + 1);
+  const std::uint64_t first_published[2] = {0, 1};
+  ASSERT_TRUE(log.add(entry(RwType::kRead, 1), Status::kDenied, first_published));
+  const RequestId third(RwType::kWrite, 0, 3);
+  EXPECT_EQ(load_le<std::uint64_t>(log.entries().data() + kErrorBytes), static_cast<std::uint64_t>(third.value()));
+}
+
 TEST(Cowbird, AWriteThatMayHaveHappenedIsNotSaidToBeRefused) {
   World w(seeded(13));
   auto& engine = w.start_engine();
@@ -1020,6 +1177,37 @@ TEST(Cowbird, AWriteThatMayHaveHappenedIsNotSaidToBeRefused) {
   w.fabric.restart_node(w.pool_node());
   EXPECT_EQ(w.wait_for(1)[0].status, Status::kUnknown);
   EXPECT_EQ(engine.engines[0]->counters().refused, 1u);
+}
+
+TEST(Cowbird, AWriteThatMayHaveHappenedIsNotSaidToBeOutOfRangeOnceItsRegionIsAnother) {
+  World w(seeded(13));
+  auto& engine = w.start_engine();
+  const std::uint8_t bytes[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  ASSERT_GT(w.channel().async_write(0, bytes, 64, 8), 0);
+  ASSERT_TRUE(w.run_until([&] { return w.pool()[64] == 1; }));
+  w.fabric.kill_node(w.pool_node());
+  ASSERT_TRUE(w.run_until([&] { return engine.engines[0]->counters().retries == 1; }));
+  Region shorter = w.regions[0];
+  shorter.length = 64;
+  shorter.write(w.bytes().data() + InstanceLayout::kRegions);
+  w.channel().set_regions_generation(1);
+  EXPECT_EQ(w.wait_for(1)[0].status, Status::kUnknown);
+}
+
+TEST(Cowbird, AnEngineThatEndsSaysForHowLongWhatItHasSentMayStillArrive) {
+  World w(seeded(13));
+  auto& engine = w.start_engine();
+  const std::uint8_t bytes[8] = {1};
+  ASSERT_GT(w.channel().async_write(0, bytes, 64, 8), 0);
+  ASSERT_TRUE(w.run_until([&] { return w.pool()[64] == 1; }));
+  w.fabric.kill_node(w.pool_node());
+  ASSERT_TRUE(w.run_until([&] { return engine.engines[0]->counters().retries == 1; }));
+  const Time certain = w.now + EngineConfig{}.max_flight;
+  engine.engines[0]->stop();
+  ASSERT_TRUE(w.run_until([&] { return engine.running == 0; }));
+  const Duration flight = ProgressLine::flight(w.bytes().data() + w.layout.channel_at(0) + ChannelLayout::kProgress);
+  EXPECT_GE(w.now + flight, certain - Duration::milliseconds(2));
+  EXPECT_LE(flight, EngineConfig{}.max_flight);
 }
 
 struct Adversary {
@@ -1654,6 +1842,84 @@ TEST(Cowbird, AFailureThatTheApplicationHasSeenOutlivesTwoEngines) {
       published[1] = i;
     }
   }
+}
+
+TEST(Cowbird, NothingIsBelievedOfAnEntryThatPointsElsewhere) {
+  const ChannelLayout layout({.entries = 16, .request_bytes = 128, .response_bytes = 256});
+  const std::vector<Region> regions{{.base = 4096, .length = 64},
+                                    {.base = 4096, .length = 64, .writable = false},
+                                    {},
+                                    {.base = 4096, .length = 64, .denied = true},
+                                    {.length = 1 << 20}};
+  const Entry read{.type = RwType::kRead, .length = 8, .req_addr = 56, .resp_addr = layout.responses};
+  const Entry write{.type = RwType::kWrite, .length = 8, .req_addr = layout.requests, .resp_addr = 56};
+  const auto judged = [&](Entry entry, auto change) {
+    change(entry);
+    return judge(entry, layout, regions, 4096);
+  };
+  const auto as_it_is = [](Entry&) {};
+  EXPECT_EQ(judged(read, as_it_is), Status::kOk);
+  EXPECT_EQ(judged(write, as_it_is), Status::kOk);
+  EXPECT_EQ(judged(read, [](Entry& e) { e.length = 0; }), Status::kBadLength);
+  EXPECT_EQ(judged(read, [](Entry& e) { e.length = 257, e.region = 4; }), Status::kBadLength);
+  EXPECT_EQ(judged(write, [](Entry& e) { e.length = 129, e.region = 4; }), Status::kBadLength);
+  EXPECT_EQ(judged(read, [](Entry& e) { e.length = ~0u, e.region = 4; }), Status::kBadLength);
+  EXPECT_EQ(judged(read, [](Entry& e) { e.resp_addr -= 8; }), Status::kMalformed) << "in the other ring";
+  EXPECT_EQ(judged(write, [](Entry& e) { e.req_addr -= 8; }), Status::kMalformed) << "among the entries";
+  EXPECT_EQ(judged(read, [](Entry& e) { e.resp_addr += 256; }), Status::kMalformed);
+  EXPECT_EQ(judged(read, [](Entry& e) { e.resp_addr += 248; }), Status::kOk) << "to the ring's end";
+  EXPECT_EQ(judged(read, [](Entry& e) { e.resp_addr += 248, e.length = 9; }), Status::kMalformed);
+  EXPECT_EQ(judged(read, [](Entry& e) { e.resp_addr += 4; }), Status::kMalformed);
+  EXPECT_EQ(judged(read, [](Entry& e) { e.resp_addr = ~std::uint64_t{0} - 7; }), Status::kMalformed);
+  EXPECT_EQ(judged(read, [](Entry& e) { e.req_addr = 57; }), Status::kOutOfRange);
+  EXPECT_EQ(judged(read, [](Entry& e) { e.req_addr = ~std::uint64_t{0} - 3; }), Status::kOutOfRange);
+  EXPECT_EQ(judged(read, [](Entry& e) { e.length = 65, e.req_addr = 0; }), Status::kOutOfRange);
+  EXPECT_EQ(judged(read, [](Entry& e) { e.region = 2; }), Status::kNoRegion);
+  EXPECT_EQ(judged(read, [](Entry& e) { e.region = 5; }), Status::kNoRegion);
+  EXPECT_EQ(judged(read, [](Entry& e) { e.region = 1; }), Status::kOk);
+  EXPECT_EQ(judged(write, [](Entry& e) { e.region = 1; }), Status::kReadOnly);
+  EXPECT_EQ(judged(read, [](Entry& e) { e.region = 3; }), Status::kDenied);
+  Entry longer = read;
+  longer.length = 32;
+  longer.req_addr = 0;
+  EXPECT_EQ(judge(longer, layout, regions, 31), Status::kTooLong);
+  const auto next = [](RwType type, std::uint64_t sequence, std::uint64_t newest, std::uint64_t published) {
+    return follows({.type = type, .sequence = sequence}, newest, published);
+  };
+  EXPECT_TRUE(next(RwType::kRead, 8, 7, 3));
+  EXPECT_FALSE(next(RwType::kRead, 7, 7, 3));
+  EXPECT_FALSE(next(RwType::kWrite, 9, 7, 3));
+  EXPECT_TRUE(next(RwType::kWrite, 4, 0, 3)) << "the first that this engine sees";
+  EXPECT_TRUE(next(RwType::kRead, 2, 0, 3)) << "another engine has completed it";
+  EXPECT_FALSE(next(RwType::kRead, 5, 0, 3));
+  EXPECT_FALSE(next(RwType::kRead, 0, 0, 3));
+  EXPECT_FALSE(next(RwType::kNone, 8, 7, 3));
+  EXPECT_FALSE(next(static_cast<RwType>(3), 8, 7, 3));
+}
+
+// More of them than a group puts up with before it makes room.
+TEST(Cowbird, APollGroupTellsOfEachOfThousandsOnce) {
+  const ChannelLayout layout({.entries = 4096, .request_bytes = 64, .response_bytes = 1 << 16});
+  std::vector<std::uint64_t> words(layout.bytes / 8);
+  const MutableBytes block(reinterpret_cast<std::uint8_t*>(words.data()), layout.bytes);
+  const std::vector<Region> regions{{.node = 1, .key = 1, .base = 0, .length = 64}};
+  Channel channel(block, layout, regions);
+  PollGroup group(channel);
+  std::uint8_t bytes[8];
+  std::vector<RequestId> issued, told;
+  for (int i = 0; i < 3000; ++i) {
+    issued.emplace_back(channel.async_read(0, 0, bytes, 8));
+    ASSERT_EQ(group.add(issued.back()), Status::kOk);
+  }
+  for (std::uint64_t done = 300; done <= issued.size(); done += 300) {
+    store_le(block.data() + ChannelLayout::kProgress + ProgressLine::kReads, done);
+    Completion out[512];
+    const auto n = group.collect(out);
+    for (std::size_t i = 0; i < n; ++i) told.push_back(out[i].id);
+    ASSERT_EQ(told.size(), done);
+    ASSERT_EQ(group.size(), issued.size() - done);
+  }
+  EXPECT_EQ(told, issued);
 }
 
 TEST(Cowbird, LayoutRefusesShapesThatCannotBe) {

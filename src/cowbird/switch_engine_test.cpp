@@ -80,7 +80,9 @@ constexpr std::uint32_t kMtu = 512;
 // The engine, one application's NIC (10.77.0.1) and one memory node (10.77.0.2), of which the test plays the parts.
 class SwitchEngineTest : public testing::Test {
  protected:
-  SwitchEngineTest() : engine({{2, 0, 0, 0, 0, 0xFE}}, wire::Gid::from(wire::Ipv4Address{0x0A4D00FE}), config(), 1) {
+  explicit SwitchEngineTest(const Shape& shape = {.entries = 64, .request_bytes = 8192, .response_bytes = 8192})
+      : layout{.shape = shape, .channels = 1},
+        engine({{2, 0, 0, 0, 0, 0xFE}}, wire::Gid::from(wire::Ipv4Address{0x0A4D00FE}), config(), 1) {
     const auto attached =
         engine
             .attach(now,
@@ -255,7 +257,7 @@ class SwitchEngineTest : public testing::Test {
   Sink sink;
   std::uint64_t tail = 0;
   bool idle = true;
-  InstanceLayout layout{.shape = {.entries = 64, .request_bytes = 8192, .response_bytes = 8192}, .channels = 1};
+  InstanceLayout layout;
   ChannelLayout channel = layout.channel();
   ConnectionEnd host = end_of(1, 0x222, 0x100);
   ConnectionEnd pool = end_of(2, 0x333, 0xFFFFFF);
@@ -446,6 +448,207 @@ TEST_F(SwitchEngineTest, WhatIsNotAnsweredIsAskedForAgainWithTheSamePsn) {
   EXPECT_EQ(again.frame, attach.frame);
   EXPECT_GE(now, Time::at(Duration::milliseconds(4)));
   EXPECT_EQ(engine.counters().timeouts, 1u);
+}
+
+TEST_F(SwitchEngineTest, ItAsksEverMoreRarelyUntilItIsAnsweredAndThenAsBefore) {
+  next(Opcode::kRcReadRequest);
+  Time last = now;
+  const auto again = [&] {
+    const Seen seen = next();
+    return std::pair(seen, now - std::exchange(last, now));
+  };
+  for (const int expected : {4, 8, 16, 32, 64, 128, 128}) {
+    const auto took = again().second;
+    EXPECT_EQ(took, Duration::milliseconds(expected));
+  }
+  data(again().first, Bytes(400));
+  next(Opcode::kRcWriteOnly);
+  last = now;
+  const auto took = again().second;
+  EXPECT_EQ(took, config().timeout) << "the progress line";
+}
+
+// Two signs of one loss, then one of another.
+TEST_F(SwitchEngineTest, GoesBackOncePerLoss) {
+  const Seen entries = until_entries(1);
+  Bytes ring;
+  put(ring, read_entry(1, 0, 3 * kMtu));
+  data(entries, ring);
+  const Seen fetch = next(Opcode::kRcReadRequest);
+  from_pool(fetch.psn, bytes(kMtu), Opcode::kRcReadResponseFirst);
+  from_pool(fetch.psn + 1, bytes(kMtu), Opcode::kRcReadResponseMiddle);
+  from_pool(fetch.psn + 2, bytes(kMtu), Opcode::kRcReadResponseLast);
+  const auto nak = wire::Aeth::nak(0, wire::NakCode::kPsnSequenceError).syndrome;
+  const auto lost = [&](std::uint32_t packet) {
+    EXPECT_TRUE(give(answer(host, pool, Opcode::kRcAcknowledge, host.expected + packet, {}, nak)));
+    return engine.counters().rewinds;
+  };
+  EXPECT_EQ(lost(1), 1u);
+  EXPECT_EQ(lost(1), 1u);
+  EXPECT_EQ(lost(2), 2u);
+  // Sent once more, and lost again.
+  const Seen again = next_to(pool.qpn);
+  from_pool(again.psn, bytes(kMtu), Opcode::kRcReadResponseFirst);
+  from_pool(again.psn + 1, bytes(kMtu), Opcode::kRcReadResponseLast);
+  EXPECT_EQ(next_to(host.qpn).psn, host.expected + 2);
+  pass(config().timeout + Duration::microseconds(200));
+  const auto rewinds = engine.counters().rewinds;
+  EXPECT_EQ(rewinds, 3u) << "nobody has answered";
+  EXPECT_EQ(lost(2), 4u);
+}
+
+TEST_F(SwitchEngineTest, ALostResponseIsAskedForOnceALaterOneShowsIt) {
+  const Seen entries = until_entries(2);
+  Bytes ring;
+  put(ring, read_entry(1, 0, 8));
+  put(ring, read_entry(2, 64, 8, 8));
+  data(entries, ring);
+  const Seen first = next(Opcode::kRcReadRequest);
+  const Seen second = next(Opcode::kRcReadRequest);
+  from_pool(second.psn, bytes(8));
+  EXPECT_EQ(engine.counters().timeouts, 0u);
+  const Seen again = next(Opcode::kRcReadRequest);
+  EXPECT_EQ(again.psn, first.psn);
+  EXPECT_EQ(again.reth, first.reth);
+}
+
+// Its ACK was late, and so its data were asked for again.
+TEST_F(SwitchEngineTest, AnAnswerToWhatWasSentBeforeItWentBackCounts) {
+  until_a_read();
+  from_pool(next(Opcode::kRcReadRequest).psn, bytes(8));
+  const Seen move = next_to(host.qpn);
+  pass(config().timeout);
+  EXPECT_GT(engine.counters().rewinds, 0u);
+  EXPECT_EQ(engine.counters().reads, 0u);
+  ack_from_host(move.psn);
+  EXPECT_EQ(engine.counters().reads, 1u);
+}
+
+TEST_F(SwitchEngineTest, NoMoreReadsAreUnderWayThanTheOtherEndAnswersAtOnce) {
+  EXPECT_TRUE(engine.connect(now, id, {.node = 7, .host = host, .pool = pool, .mtu = kMtu, .pool_reads = 2}));
+  const Seen entries = until_entries(3);
+  Bytes ring;
+  for (std::uint64_t i = 0; i < 3; ++i) put(ring, read_entry(i + 1, 64 * i, 8, 8 * i));
+  data(entries, ring);
+  const Seen first = next_to(pool.qpn);
+  const auto to_pool = [&] {
+    return std::ranges::count_if(sink.frames, [&](const Bytes& frame) { return take_apart(frame).to == pool.qpn; });
+  };
+  EXPECT_EQ(to_pool(), 2);
+  from_pool(first.psn, bytes(8));
+  EXPECT_EQ(to_pool(), 3);
+}
+
+// Its node owes no answer.
+TEST_F(SwitchEngineTest, AnIdleConnectionStaysOpen) {
+  until_a_read();
+  from_pool(next(Opcode::kRcReadRequest).psn, bytes(8));
+  ack_from_host(next_to(host.qpn).psn);
+  pass(config().silence * 3);
+  EXPECT_EQ(engine.counters().reads, 1u);
+  EXPECT_TRUE(engine.channel(id)->connections()[0].open);
+}
+
+class LargeRings : public SwitchEngineTest {
+ protected:
+  LargeRings() : SwitchEngineTest({.entries = 1024, .request_bytes = 8192, .response_bytes = 1 << 21}) {
+    EXPECT_TRUE(engine.set_regions(now, id, 1, {{.node = 7, .key = kPoolKey.value, .base = kPool, .length = 1 << 21}}));
+  }
+  // Answers what asks for entries with reads of so many bytes. What goes to the memory node.
+  std::vector<Seen> give_entries(std::uint64_t count, std::uint32_t length) {
+    std::vector<Seen> to_pool;
+    std::uint64_t given = 0;
+    for (Seen seen = until_entries(count);; sink.frames.pop_front()) {
+      if (seen.to == pool.qpn) {
+        to_pool.push_back(seen);
+      } else if (seen.reth.virtual_address >= at(ChannelLayout::kMetadata)) {
+        Bytes ring;
+        for (std::uint32_t i = 0; i < seen.reth.length / kEntryBytes; ++i, ++given)
+          put(ring, read_entry(given + 1, 0, length, given * length % (1 << 21)));
+        data(seen, ring);
+      }
+      if (sink.frames.empty()) return to_pool;
+      seen = take_apart(sink.frames.front());
+    }
+  }
+};
+
+TEST_F(LargeRings, NoMoreEntriesAreReadThanRequestsAreKept) {
+  give_entries(600, 8);
+  EXPECT_EQ(engine.channel(id)->under_way(), SwitchChannel::kWindow);
+}
+
+TEST_F(LargeRings, ARequestIsAskedForHoweverLongAndTheNextOnceThereIsRoomForIt) {
+  constexpr std::uint32_t kLength = 600 << 10;
+  const std::vector<Seen> asked = give_entries(2, kLength);
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(asked[0].reth.length, kLength);
+  constexpr std::uint32_t kPackets = kLength / kMtu;
+  for (std::uint32_t i = 0; i < kPackets; ++i) {
+    sink.frames.clear();
+    from_pool(asked[0].psn + i, bytes(kMtu),
+              i == 0              ? Opcode::kRcReadResponseFirst
+              : i == kPackets - 1 ? Opcode::kRcReadResponseLast
+                                  : Opcode::kRcReadResponseMiddle);
+  }
+  EXPECT_EQ(next_to(pool.qpn).reth.length, kLength);
+}
+
+TEST_F(SwitchEngineTest, AnAnswerOfAnotherLengthIsNotPassedOn) {
+  until_a_read();
+  const Seen fetch = next(Opcode::kRcReadRequest);
+  from_pool(fetch.psn, bytes(4));
+  EXPECT_EQ(engine.counters().unwanted, 1u);
+  EXPECT_EQ(engine.counters().relayed, 0u);
+}
+
+TEST_F(SwitchEngineTest, ANewConnectionIsUsedOnceWhatTheLastOneHasSentCannotArriveAnyMore) {
+  until_a_read();
+  next(Opcode::kRcReadRequest);
+  reconnect();
+  const Time begun = now;
+  next_to(pool.qpn);
+  EXPECT_GE(now - begun, config().max_flight);
+  EXPECT_LE(now - begun, config().max_flight + Duration::milliseconds(2));
+}
+
+TEST_F(SwitchEngineTest, ARefusalOfTheNicBreaksTheChannelAndClosesNothing) {
+  until_a_read();
+  next(Opcode::kRcReadRequest);
+  Seen probe = next(Opcode::kRcReadRequest);
+  const auto nak = wire::Aeth::nak(0, wire::NakCode::kRemoteAccessError).syndrome;
+  EXPECT_TRUE(give(answer(end_of(1, 0x111, 0), control, Opcode::kRcAcknowledge, probe.psn, {}, nak)));
+  EXPECT_TRUE(engine.channel(id)->broken());
+  EXPECT_EQ(engine.counters().closed, 0u);
+}
+
+// The application has not taken any of them.
+TEST_F(SwitchEngineTest, NoFailureIsPublishedThatTheLogHasNoRoomFor) {
+  const auto answer_all = [&](std::uint64_t taken, std::uint64_t until) {
+    std::uint64_t published = 0;
+    for (int i = 0; i < 200 && published < until; ++i) {
+      const Seen seen = next();
+      if (seen.opcode == Opcode::kRcWriteOnly) {
+        if (seen.reth.virtual_address == at(ChannelLayout::kProgress))
+          published = load_le<std::uint64_t>(seen.payload.data() + ProgressLine::kReads);
+        ack(seen);
+      } else if (seen.reth.length == kLine) {
+        Bytes issuer = line(20);
+        store_le(issuer.data() + IssuerLine::kErrorsTaken, taken);
+        data(seen, issuer);
+      } else {
+        Bytes ring;
+        const auto first = (seen.reth.virtual_address - at(ChannelLayout::kMetadata)) / kEntryBytes;
+        for (std::uint64_t e = 0; e < seen.reth.length / kEntryBytes; ++e)
+          put(ring, read_entry(first + e + 1, 1 << 16, 8));
+        data(seen, ring);
+      }
+    }
+    return published;
+  };
+  data(next(Opcode::kRcReadRequest), Bytes(400));
+  EXPECT_EQ(answer_all(0, kErrors + 1), kErrors);
+  EXPECT_EQ(answer_all(kErrors, 20), 20u);
 }
 
 TEST_F(SwitchEngineTest, ProbesOnlyWhenNothingElseWantsToBeSentThere) {
@@ -723,8 +926,9 @@ TEST_F(SwitchEngineTest, AWriteThatAnEarlierEngineMayHaveDoneIsNotSaidToBeRefuse
 
 TEST_F(SwitchEngineTest, OtherPacketsPassAndDamagedOnesAreLost) {
   const Seen attach = next(Opcode::kRcReadRequest);
-  Bytes request = attach.frame;
+  const auto request = answer(end_of(1, 0x111, 0), control, Opcode::kRcSendOnly, attach.psn, Bytes(400));
   EXPECT_FALSE(give(request)) << "a request, even to a known queue pair, is not an answer";
+  EXPECT_FALSE(give(attach.frame)) << "nor is one of its own";
   EXPECT_FALSE(give(answer(pool, end_of(1, 0x999, 0), Opcode::kRcAcknowledge, Psn(1), {}))) << "another queue pair";
   EXPECT_FALSE(give(answer(pool, end_of(3, 0x222, 0), Opcode::kRcAcknowledge, Psn(1), {}))) << "another host";
   EXPECT_FALSE(give(Bytes(60)));
@@ -736,11 +940,13 @@ TEST_F(SwitchEngineTest, OtherPacketsPassAndDamagedOnesAreLost) {
 }
 
 TEST_F(SwitchEngineTest, DetachedItKnowsNothingOfItsPackets) {
+  next(Opcode::kRcReadRequest);
   const Seen attach = next(Opcode::kRcReadRequest);
   ASSERT_TRUE(engine.detach(id));
   EXPECT_FALSE(give(answer(end_of(1, 0x111, 0), control, Opcode::kRcReadResponseOnly, attach.psn, Bytes(400))));
   EXPECT_EQ(engine.next_deadline(), Time::never());
   EXPECT_FALSE(engine.detach(id));
+  EXPECT_EQ(engine.counters().timeouts, 1u) << "what it has counted stays";
 }
 
 TEST_F(SwitchEngineTest, DisconnectedQueuePairsMayBeAnotherChannels) {
@@ -757,6 +963,8 @@ TEST_F(SwitchEngineTest, DisconnectedQueuePairsMayBeAnotherChannels) {
   EXPECT_TRUE(
       engine.connect(now, id, {.node = 7, .host = end_of(1, 0x223, 1), .pool = end_of(2, 0x334, 1), .mtu = kMtu}));
   EXPECT_TRUE(give(answer(pool, host, Opcode::kRcAcknowledge, Psn(1), {}))) << "still the engine's";
+  ASSERT_TRUE(engine.detach(id));
+  EXPECT_TRUE(give(answer(pool, host, Opcode::kRcAcknowledge, Psn(1), {}))) << "nor does its end";
 }
 
 TEST_F(SwitchEngineTest, ADisconnectedQueuePairMayServeAnotherNodeOfItsChannel) {
