@@ -149,7 +149,7 @@ Result<void> serve(Endpoint& endpoint, Engine& engine, const std::string& direct
   endpoint.on_change(set_nodes);
   auto http = DaemonHttp::start(directory, settings.name, settings.http, loop, [&](Time, telemetry::MetricSet& set) {
     add_endpoint(set, endpoint);
-    const auto& counters = (*host)->counters();
+    const auto counters = (*host)->counters();
     add_cowbird(set, {(*host)->served(), counters.accepted, counters.refused, counters.broken});
     if constexpr (std::is_same_v<Engine, Spot>) add_cowbird_engines(set, (*host)->engines());
   });
@@ -171,7 +171,7 @@ Result<void> serve(Endpoint& endpoint, Engine& engine, const std::string& direct
     const Time give_up = loop.now() + kFarewell;
     while ((*host)->instances() != 0 && loop.now() < give_up) loop.turn();
   }
-  const auto& counters = (*host)->counters();
+  const auto counters = (*host)->counters();
   spdlog::info("{}: ends; {} applications served, {} refused, {} channels broken", settings.name, counters.accepted,
                counters.refused, counters.broken);
   endpoint.on_change({});

@@ -228,6 +228,14 @@ std::size_t CowbirdHost::poll(Time now) {
   });
 }
 
+CowbirdHost::Counters CowbirdHost::counters() const {
+  Counters now = counters_;
+  for (const auto& application : applications_) {
+    if (application->serving) now.broken += application->serving->broken();
+  }
+  return now;
+}
+
 cowbird::EngineCounters CowbirdHost::engines() const {
   cowbird::EngineCounters sum = engines_gone_;
   for (const auto& application : applications_) {

@@ -70,7 +70,7 @@ class CowbirdHost final : public nic::Pollable {
   std::size_t instances() const { return applications_.size(); }
   // Of them, those that have handed over a block.
   std::size_t served() const;
-  const Counters& counters() const { return counters_; }
+  Counters counters() const;
   // Of all engines, those of applications that have gone included.
   cowbird::EngineCounters engines() const;
 

@@ -24,6 +24,7 @@ class Service final : public CowbirdService {
   int served = 0;
   int stopped = 0;
   bool ended = false;
+  std::size_t broken = 0;
 
  private:
   class Serving final : public CowbirdServing {
@@ -31,7 +32,7 @@ class Service final : public CowbirdService {
     explicit Serving(Service& service) : service_(service) {}
     void stop() override { ++service_.stopped; }
     bool ended() const override { return service_.ended; }
-    std::size_t broken() const override { return 0; }
+    std::size_t broken() const override { return service_.broken; }
     cowbird::EngineCounters engines() const override { return {.reads = 3, .denied = 1}; }
 
    private:
@@ -114,6 +115,19 @@ TEST_F(CowbirdHostTest, AnApplicationThatComesAgainWaitsForItsLastServing) {
   EXPECT_EQ(service.served, 2);
   EXPECT_EQ(host->engines().reads, 6u) << "those of the last serving count";
   EXPECT_EQ(host->engines().denied, 2u);
+}
+
+TEST_F(CowbirdHostTest, ChannelsThatMakeNoSenseAreCountedWhileTheirApplicationWaitsForThem) {
+  {
+    const auto socket = connect();
+    ASSERT_EQ(hand_over(socket), "ok");
+    EXPECT_EQ(host->counters().broken, 0u);
+    service.broken = 2;
+    EXPECT_EQ(host->counters().broken, 2u);
+  }
+  service.ended = true;
+  loop.run_until([&] { return host->instances() == 0; });
+  EXPECT_EQ(host->counters().broken, 2u) << "and once";
 }
 
 TEST_F(CowbirdHostTest, TurnsAwayWhoComesWhenDescriptorsHaveRunOut) {

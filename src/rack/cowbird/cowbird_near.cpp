@@ -139,7 +139,8 @@ class CowbirdNear::Block {
     config.exports = &pool_.exports();
     const remote::RemoteAddress at{kHost, remote::RegionKey(offer_.key), kBlockBase};
     try {
-      engines_ = std::make_unique<CowbirdEngines>(*owner_.scheduler_, memory_, at, offer_.layout, pool_, config);
+      engines_ = std::make_unique<CowbirdEngines>(*owner_.scheduler_, memory_, at, offer_.layout, pool_, config,
+                                                  "an application of " + host_);
     } catch (const std::bad_alloc&) {
       return link_->failed(now, fmt::format("no memory left for rings of {}", bytes_text(bytes())));
     }
@@ -157,8 +158,6 @@ class CowbirdNear::Block {
   }
   void look_at_engines() {
     if (const std::size_t broken = engines_->broken(); broken > broken_) {
-      spdlog::warn("cowbird: {} channels of an application of {} make no sense; they are not served any more",
-                   broken - broken_, host_);
       owner_.counters_.broken += broken - std::exchange(broken_, broken);
     }
     if (!stopping_ || !engines_->ended()) return;

@@ -247,7 +247,8 @@ TEST_F(CowbirdNearWorld, AKeyOfAnotherLifeIsDeniedAndOneOfThisIsServed) {
   memories_[1].node->fence(loop_.now());
   near_->fence(loop_.now());
   tell();
-  EXPECT_EQ(write(stale, 0, 0, 2), Status::kDenied);
+  EXPECT_EQ(read(stale, 0, 0).first, Status::kDenied);
+  EXPECT_EQ(write(stale, 0, 0, 2), Status::kDenied) << "no engine before this one has seen it";
   EXPECT_EQ(write(stale, 1, 0, 2), Status::kOk);
   Application& anew = start_application({region(1)});
   EXPECT_EQ(read(anew, 0, 0), good(1)) << "what it holds stays";

@@ -224,14 +224,16 @@ class CowbirdOffload::Serving final : public CowbirdServing {
   Serving& operator=(const Serving&) = delete;
   void stop() override { give_back(); }
   bool ended() const override { return !block_; }
-  std::size_t broken() const override { return broken_; }
+  std::size_t broken() const override { return block_ ? count_broken() : broken_; }
 
  private:
+  std::size_t count_broken() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(block_->channels, [](const auto& channel) { return channel->broken(); }));
+  }
   void give_back() {
     if (!block_) return;
-    for (const auto& channel : block_->channels) {
-      if (channel->broken()) ++broken_;
-    }
+    broken_ = count_broken();
     owner_.blocks_.remove(block_);
     block_.reset();
   }

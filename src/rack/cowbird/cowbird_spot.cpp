@@ -1,5 +1,7 @@
 #include "rack/cowbird/cowbird_spot.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
 #include "remote/mapped.h"
@@ -10,8 +12,12 @@ namespace {
 // The block's place in the address space of MappedMemory; engines see nothing else there.
 const remote::RemoteAddress kBlock{remote::NodeId(0), remote::RegionKey(1), kBlockBase};
 
-remote::Task<void> run(cowbird::Engine& engine, std::shared_ptr<std::size_t> running) {
+remote::Task<void> run(cowbird::Engine& engine, std::uint32_t channel, std::string whose,
+                       std::shared_ptr<std::size_t> running) {
   co_await engine.run();
+  if (engine.broken()) {
+    spdlog::warn("cowbird: channel {} of {} makes no sense; it is not served any more", channel, whose);
+  }
   --*running;
 }
 
@@ -21,7 +27,7 @@ class Serving final : public CowbirdServing {
           MutableBytes block, const cowbird::InstanceLayout& layout)
       : memory_(scheduler) {
     memory_.add(kBlock, block);
-    engines_ = std::make_unique<CowbirdEngines>(scheduler, memory_, kBlock, layout, pool, config);
+    engines_ = std::make_unique<CowbirdEngines>(scheduler, memory_, kBlock, layout, pool, config, "an application");
   }
   void stop() override { engines_->stop(); }
   bool ended() const override { return engines_->ended(); }
@@ -37,14 +43,14 @@ class Serving final : public CowbirdServing {
 
 CowbirdEngines::CowbirdEngines(remote::Scheduler& scheduler, remote::RemoteMemory& compute, remote::RemoteAddress at,
                                const cowbird::InstanceLayout& layout, remote::RemoteMemory& pool,
-                               const cowbird::EngineConfig& config) {
+                               const cowbird::EngineConfig& config, const std::string& whose) {
   for (std::uint32_t i = 0; i < layout.channels; ++i) {
     engines_.push_back(std::make_unique<cowbird::Engine>(scheduler, compute, at, layout, i, pool, config));
   }
   // Once there is memory for all.
-  for (const auto& engine : engines_) {
+  for (std::uint32_t i = 0; i < layout.channels; ++i) {
     ++*running_;
-    scheduler.spawn(run(*engine, running_));
+    scheduler.spawn(run(*engines_[i], i, whose, running_));
   }
 }
 

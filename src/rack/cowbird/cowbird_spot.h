@@ -13,10 +13,10 @@ namespace sluice::rack {
 // The engines of one block. Destroyed once it has ended, or after the scheduler.
 class CowbirdEngines final : public CowbirdServing {
  public:
-  // The block stands at `at` in `compute`; both memories outlive the engines.
+  // The block stands at `at` in `compute`; both memories outlive the engines. `whose`: for the log.
   CowbirdEngines(remote::Scheduler& scheduler, remote::RemoteMemory& compute, remote::RemoteAddress at,
-                 const cowbird::InstanceLayout& layout, remote::RemoteMemory& pool,
-                 const cowbird::EngineConfig& config);
+                 const cowbird::InstanceLayout& layout, remote::RemoteMemory& pool, const cowbird::EngineConfig& config,
+                 const std::string& whose);
   void stop() override;
   bool ended() const override { return *running_ == 0; }
   std::size_t broken() const override;
