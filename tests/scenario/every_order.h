@@ -1,8 +1,8 @@
 // Clients of a store in passive memory, in every order in which what they submit may be executed: each state once. What runs is the clients' own code.
 //
 // A step      executes one operation that is under way (or a piece of one); or ends a connection, all of whose operations then end as unknown and may be
-//             executed later, or never; or kills a client; or lets time pass until somebody wakes. An answer comes with the execution: to submit what
-//             follows later is to be executed later.
+//             executed later, or never; or kills a client; or lets time pass until somebody wakes. An answer comes with the execution, for to submit what
+//             follows later is to be executed later; but a few come later, which tells what time it is.
 // Order       of one client to one memory node, if `ordered`; else any. What a lost connection has left: no later one before or without an earlier, and
 //             nothing so late as `flight` after it was submitted; time does not pass while an operation of the living would become as old as that.
 // A state     is memory, what is under way, all that each client has been told and when, and which operations began after the end of which.
@@ -36,6 +36,7 @@ namespace sluice {
 struct OrderLimits {
   std::uint32_t losses = 0;  // of connections
   std::uint32_t deaths = 0;
+  std::uint32_t late = 0;    // answers to what changes memory that come after something else
   std::uint32_t passes = 0;  // of time, while somebody alive has something under way
   std::uint32_t piece = 0;   // bytes of a READ or WRITE that are executed at once; 0: all
   bool falling = false;      // the last piece first
@@ -123,6 +124,11 @@ class OrderedRack {
     ways_.clear();
     for (std::size_t i = 0; i < links_.size(); ++i) ways_.push_back({What::kExecute, i});
     if (all_done) return ways_.size();
+    for (std::size_t i = 0; i < links_.size(); ++i) {
+      const Pending& p = links_[i].pending.front();
+      const bool told = p.submitted != nullptr && p.copy.kind != remote::OpKind::kRead;
+      if (left_.late > 0 && told && p.done < pieces(p)) ways_.push_back({What::kHoldBack, i});
+    }
     for (std::size_t i = first_; i < end_; ++i) {
       if (left_.losses > 0 && under_way(i)) ways_.push_back({What::kLose, i});
     }
@@ -138,6 +144,7 @@ class OrderedRack {
     const Way way = ways_[which];
     switch (way.what) {
       case What::kExecute: return execute(way.of);
+      case What::kHoldBack: return hold_back(way.of);
       case What::kLose: lose(way.of); return "lose " + std::to_string(way.of);
       case What::kDie:
         --left_.deaths;
@@ -187,7 +194,8 @@ class OrderedRack {
     }
     std::ranges::sort(open);
     for (const auto& one : open) s += one;
-    add(std::uint64_t{left_.losses} << 40 | std::uint64_t{left_.deaths} << 20 | left_.passes);
+    add(std::uint64_t{left_.late} << 60 | std::uint64_t{left_.losses} << 40 | std::uint64_t{left_.deaths} << 20 |
+        left_.passes);
     add(static_cast<std::uint64_t>(now_.since_start().picoseconds()));
   }
 
@@ -206,7 +214,7 @@ class OrderedRack {
     std::uint32_t connection = 0;
     std::deque<Pending> pending;
   };
-  enum class What : std::uint8_t { kExecute, kLose, kDie, kPass };
+  enum class What : std::uint8_t { kExecute, kHoldBack, kLose, kDie, kPass };
   struct Way {
     What what{};
     std::size_t of = 0;
@@ -278,13 +286,20 @@ class OrderedRack {
     std::string said = std::to_string(number) + (p.submitted == nullptr ? " late " : " ") +
                        std::array{"read", "write", "cas", "add"}[static_cast<std::size_t>(p.copy.kind)] + '@' +
                        std::to_string(p.copy.remote.node.value) + ':' + std::to_string(p.copy.remote.address);
-    execute_piece(p, p.done++);
+    if (p.done < pieces(p)) execute_piece(p, p.done++);
     if (p.done < pieces(p)) return said + " in part";
     const Pending whole = std::move(p);
     link.pending.pop_front();
     finish(number, whole, remote::Status::kOk);
     if (!programs_[number]->dead) programs_[number]->own.run(now_);
     return said;
+  }
+  // Executes it, and says nothing yet.
+  std::string hold_back(std::size_t which) {
+    --left_.late;
+    Pending& p = links_[which].pending.front();
+    while (p.done < pieces(p)) execute_piece(p, p.done++);
+    return std::to_string(links_[which].program) + " answered later";
   }
   // What it has under way is nobody's any more. Returns what it was.
   std::vector<Pending> orphan(std::size_t number) {
@@ -295,7 +310,7 @@ class OrderedRack {
       for (Pending& p : link.pending) {
         if (p.submitted != nullptr) all.push_back(p);
         p.submitted = nullptr;
-        if (p.copy.kind != remote::OpKind::kRead) left.push_back(std::move(p));
+        if (p.copy.kind != remote::OpKind::kRead && p.done < pieces(p)) left.push_back(std::move(p));
       }
       link.pending = std::move(left);
     }

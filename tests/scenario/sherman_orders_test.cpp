@@ -47,8 +47,10 @@ struct Case {
   std::vector<Key> there;
   std::vector<Lane> lanes;
   OrderLimits limits{};
-  bool logged = false;   // nodes are longer than what is written whole
-  bool recover = false;  // who dies is cleaned up after by the last client at once
+  bool logged = false;  // nodes are longer than what is written whole
+  Duration lease = kLease;
+  Duration poll = Duration::microseconds(4);  // who waits for a lock looks again after half of that, or all of it
+  bool recover = false;                       // who dies is cleaned up after by the last client at once
 };
 
 class Run {
@@ -83,7 +85,7 @@ class Run {
 
   // Nothing is under way any more.
   void judge() {
-    rack_.run_for(kFlight + kLease);
+    rack_.run_for(kFlight + case_.lease);
     const std::size_t witness = join();
     std::set<Key> keys(case_.there.begin(), case_.there.end());
     for (const Lane& lane : case_.lanes) {
@@ -99,7 +101,7 @@ class Run {
     for (const Key key : keys) at_once(witness, get(key));
     const auto verdict = workload::check_linearizable(history_.events());
     EXPECT_TRUE(verdict.proven()) << verdict.explain();
-    rack_.run_for((kFlight + kLease) * 4);
+    rack_.run_for((kFlight + case_.lease) * 4);
     for (std::size_t i = 0; i < clients_.size(); ++i) {
       if (programs_[i]->dead) continue;
       EXPECT_EQ(rack_.wait_for(*programs_[i], clients_[i]->audit()), Outcome::kOk);
@@ -115,10 +117,10 @@ class Run {
 
   std::size_t join() {
     const ClientConfig config{.timeout = Duration::microseconds(400),
-                              .lease = kLease,
+                              .lease = case_.lease,
                               .flight = kFlight,
-                              .backoff_first = Duration::microseconds(4),
-                              .backoff_most = Duration::microseconds(4),
+                              .backoff_first = case_.poll,
+                              .backoff_most = case_.poll,
                               .torn_reads = 2};
     const std::size_t number = clients_.size();
     programs_.push_back(&rack_.add_program());
@@ -319,15 +321,32 @@ TEST_F(ShermanInEveryOrder, WhoeverDiesIsCleanedUpAfterWhileOthersGoOn) {
   every({.there = kFull, .lanes = {{0, {put(25)}}, {1, {put(35)}}}, .limits = {.losses = 1, .deaths = 1}});
 }
 
+TEST_F(ShermanInEveryOrder, AHandedLockLeavesNoRecordThatIsOld) {
+  every({.there = kFull,
+         .lanes = {{0, {put(25)}}, {0, {put(10), put(10), put(10), put(10)}}, {1, {get(10)}}},
+         .limits = {.deaths = 1},
+         .logged = true});
+}
+
 TEST_F(ShermanInEveryOrder, LeasesRunOutUnderTheLiving) {
   for (const bool logged : {false, true}) {
-    every({.there = {10}, .lanes = {{0, {put(10)}}, {1, {put(10)}}}, .limits = {.passes = 6}, .logged = logged});
     every({.there = {10},
-           .lanes = {{0, {put(10)}}, {1, {put(10)}}},
+           .lanes = {{0, {put(15)}}, {1, {put(16)}}},
            .limits = {.losses = 1, .passes = 4},
            .logged = logged});
     every({.there = kFull, .lanes = {{0, {put(25)}}, {1, {put(10)}}}, .limits = {.passes = 3}, .logged = logged});
   }
+}
+
+TEST_F(ShermanInEveryOrder, ALeaseBeginsWhenTheLockWasAskedFor) {
+  const std::vector<Lane> lanes = {{0, {put(15)}}, {1, {put(16)}}};  // into the same place
+  const Duration poll = Duration::microseconds(2);
+  every({.there = {10},
+         .lanes = lanes,
+         .limits = {.late = 1, .passes = 5},
+         .lease = Duration::microseconds(2),
+         .poll = poll});
+  every({.there = {10}, .lanes = lanes, .limits = {.losses = 1, .late = 1, .passes = 4}, .poll = poll});
 }
 
 }  // namespace
