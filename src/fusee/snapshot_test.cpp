@@ -66,8 +66,9 @@ class ModelMemory : public remote::RemoteMemory {
 struct Program {
   std::uint32_t replicas = 3;
   std::uint32_t writers = 2;
-  std::uint32_t rounds = 1;    // changes a writer
-  std::uint32_t freezers = 0;  // so many of the writers, the last ones, freeze the slot (growth.h)
+  std::uint32_t rounds = 1;     // changes a writer
+  std::uint32_t freezers = 0;   // so many of the writers, the last ones, freeze the slot (growth.h)
+  std::uint32_t finishers = 0;  // so many others end what they find half done, as who recovers or audits does
   std::uint32_t deaths = 0;
   std::uint32_t losses = 0;      // answers that are lost; the operation may be executed later or never
   std::uint32_t nodes_lost = 0;  // memory nodes that die; the next view follows at once, as membership.h says it does
@@ -91,14 +92,16 @@ class Run : public Retirement {
     const Geometry geometry{.replicas = program.replicas, .groups = 2, .value_bytes = 8, .block_bytes = 4096};
     map_ = MemoryMap(nodes, geometry);
     slot_ = map_.slots({}, 0);
-    for (std::uint32_t i = 0; i < program.writers; ++i) {
+    for (std::uint32_t i = 0; i < program.writers + program.finishers; ++i) {
       auto& w = *writers_.emplace_back(std::make_unique<Writer>(memory_, i, *this));
       w.connection.geometry = geometry;
       w.connection.map = map_;
       w.connection.config.lease = program.lease;
       w.connection.config.timeout = Duration::seconds(1000);
       w.connection.config.hold = Duration::seconds(10'000);
-      w.scheduler.spawn(i < program.writers - program.freezers ? write(w, i) : freeze(w));
+      w.scheduler.spawn(i < program.writers - program.freezers ? write(w, i)
+                        : i < program.writers                  ? freeze(w)
+                                                               : end(w));
       w.scheduler.run(w.now);
     }
   }
@@ -301,6 +304,12 @@ class Run : public Retirement {
                                                          Snapshot::kEverywhere, now, now + w.connection.config.timeout);
       w.froze = changed == Changed::kWon;
     }
+    w.done = true;
+  }
+  Task<void> end(Writer& w) {
+    const bool ended =
+        co_await w.snapshot.finish(WordKind::kEntry, slot_, w.connection.now() + w.connection.config.timeout);
+    EXPECT_TRUE(ended);
     w.done = true;
   }
   bool frozen() const { return !past_.empty() && Word{past_.back()}.frozen(); }
@@ -569,6 +578,16 @@ TEST_F(SnapshotModel, AWriterWhoseSlotIsFrozenAndAMemoryNodeThatDiesAnywhere) {
     every({.replicas = replicas, .writers = 2, .freezers = 1, .deaths = 1, .nodes_lost = 1, .lease = kWaiting});
   }
   every({.replicas = 2, .writers = 2, .freezers = 1, .nodes_lost = 1, .nodes_back = 1, .lease = kWaiting});
+}
+TEST_F(SnapshotModel, TwoWritersAndOneWhoEndsWhatTheyHaveBegun) {
+  every({.replicas = 2, .writers = 2, .finishers = 1});
+  every({.replicas = 2, .writers = 2, .finishers = 1, .lease = kWaiting});
+  every({.replicas = 2, .writers = 1, .finishers = 2, .deaths = 1, .lease = kWaiting});
+  every({.replicas = 3, .writers = 1, .finishers = 1, .deaths = 1, .lease = kWaiting});
+  every({.replicas = 3, .writers = 1, .finishers = 1, .nodes_lost = 1, .lease = kWaiting});
+  if (from_environment("SLUICE_EVERY_WAY", 0) == 0) return;
+  every({.replicas = 2, .writers = 2, .finishers = 1, .deaths = 1, .lease = kWaiting});
+  every({.replicas = 3, .writers = 2, .finishers = 1, .lease = kWaiting});
 }
 TEST_F(SnapshotModel, TwoWritersTwice) {
   for (const std::uint32_t replicas : {1u, 2u, 3u}) every({.replicas = replicas, .writers = 2, .rounds = 2});
