@@ -97,6 +97,7 @@ class Run {
       const auto number = clients_[i]->number();
       EXPECT_EQ(rack_.wait_for(*programs_[witness], clients_[witness]->recover(number)), Outcome::kOk);
     }
+    for (const Key key : keys) at_once(witness, get(key));
     for (const Key key : keys) at_once(witness, put(key));
     for (const Key key : keys) at_once(witness, get(key));
     const auto verdict = workload::check_linearizable(history_.events());
