@@ -123,6 +123,8 @@ class OrderedRack {
     drop_empty();
     ways_.clear();
     for (std::size_t i = 0; i < links_.size(); ++i) ways_.push_back({What::kExecute, i});
+    const auto late = [](const Link& link) { return link.pending.front().submitted == nullptr; };
+    if (all_done && std::ranges::any_of(links_, late)) ways_.push_back({What::kForget, 0});
     if (all_done) return ways_.size();
     for (std::size_t i = 0; i < links_.size(); ++i) {
       const Pending& p = links_[i].pending.front();
@@ -144,6 +146,9 @@ class OrderedRack {
     const Way way = ways_[which];
     switch (way.what) {
       case What::kExecute: return execute(way.of);
+      case What::kForget:
+        std::erase_if(links_, [](const Link& link) { return link.pending.front().submitted == nullptr; });
+        return "the rest is never executed";
       case What::kHoldBack: return hold_back(way.of);
       case What::kLose: lose(way.of); return "lose " + std::to_string(way.of);
       case What::kDie:
@@ -214,7 +219,7 @@ class OrderedRack {
     std::uint32_t connection = 0;
     std::deque<Pending> pending;
   };
-  enum class What : std::uint8_t { kExecute, kHoldBack, kLose, kDie, kPass };
+  enum class What : std::uint8_t { kExecute, kForget, kHoldBack, kLose, kDie, kPass };
   struct Way {
     What what{};
     std::size_t of = 0;
