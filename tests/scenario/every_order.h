@@ -233,6 +233,8 @@ class OrderedRack {
       finish(program, p, remote::Status::kOk);
       return;
     }
+    // Where nothing has been read yet there is always the same: a part of the state.
+    if (operation.kind == remote::OpKind::kRead) std::ranges::fill(operation.local, std::uint8_t{0});
     const std::uint32_t node = operation.remote.node.value;
     const std::uint32_t connection = programs_[program]->connections_;
     const auto same = std::ranges::find_if(links_, [&](const Link& link) {

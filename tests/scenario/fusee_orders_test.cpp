@@ -13,32 +13,17 @@
 
 #include "base/effort_test.h"
 #include "rack/clients/fusee_store.h"
-#include "tests/scenario/every_order.h"
-#include "workload/recorder.h"
+#include "tests/scenario/store_orders.h"
 
 namespace sluice {
 namespace {
 
-using namespace fusee;  // the test speaks nothing else
-using remote::Task;
-using workload::EventKind;
-using workload::History;
-
-constexpr std::size_t kValueBytes = 16;
+using namespace fusee;                      // the test speaks nothing else
 constexpr std::uint32_t kBlockBytes = 576;  // eight objects
 constexpr Duration kHold = Duration::microseconds(60);
 constexpr Duration kFlight = Duration::microseconds(4);
 constexpr Duration kLease = Duration::microseconds(6);
 constexpr Key kOwn = 1000;  // of each client, to have memory in hand
-
-struct Ask {
-  EventKind kind{};
-  Key key = 0;
-};
-constexpr Ask get(Key key) { return {EventKind::kGet, key}; }
-constexpr Ask put(Key key) { return {EventKind::kPut, key}; }
-constexpr Ask insert(Key key) { return {EventKind::kInsert, key}; }
-constexpr Ask erase(Key key) { return {EventKind::kErase, key}; }
 
 // Of each client, one after the other.
 using Asks = std::vector<Ask>;
@@ -52,9 +37,10 @@ struct Case {
   bool recover = false;  // who dies is cleaned up after by the last client at once
 };
 
-class Run {
+class Run : public StoreRun<Client, rack::FuseeStore> {
  public:
-  explicit Run(const Case& c) : case_(c), rack_(c.replicas, heap_bytes(c.replicas), c.ordered, kFlight, c.limits) {
+  explicit Run(const Case& c)
+      : StoreRun(lanes_of(c), c.recover, c.replicas, heap_bytes(c.replicas), c.ordered, kFlight, c.limits), case_(c) {
     geometry_ = {.replicas = c.replicas, .groups = 2, .value_bytes = kValueBytes, .block_bytes = kBlockBytes};
     auto& founder = rack_.add_program();
     const Outcome made = rack_.wait_for(founder, create_store(founder, memory(), geometry_));
@@ -62,15 +48,8 @@ class Run {
     for (std::size_t i = 0; i < c.clients.size(); ++i) at_once(join(), put(kOwn + i));
     for (const Ask& ask : c.before) at_once(0, ask);
     rack_.run_for(kFlight * 2);
-    rack_.on_death = [this](std::size_t number) { died(number); };
-    rack_.begin(1, c.clients.size() + 1);  // without the founder
-    done_.assign(c.clients.size(), false);
-    for (std::size_t i = 0; i < c.clients.size(); ++i) programs_[i]->own.spawn(run(i));
-    for (std::size_t i = 0; i < c.clients.size(); ++i) programs_[i]->own.run(rack_.now());
+    start();
   }
-
-  std::size_t choices() { return rack_.choices(all_done()); }
-  std::string choose(std::size_t which) { return rack_.choose(which); }
 
   std::string state() const {
     std::string s;
@@ -82,35 +61,23 @@ class Run {
   // Nothing is under way any more.
   void judge() {
     rack_.run_for(kFlight + case_.hold);
-    const std::size_t witness = join();
-    std::set<Key> keys;
+    Keys keys = keys_asked_for();
     for (const Ask& ask : case_.before) keys.insert(ask.key);
-    for (const Asks& asks : case_.clients) {
-      for (const Ask& ask : asks) keys.insert(ask.key);
-    }
-    for (const Key key : keys) at_once(witness, get(key));
-    for (std::size_t i = 0; i < witness; ++i) {
-      if (!programs_[i]->dead) continue;
-      const auto number = clients_[i]->number();
-      EXPECT_EQ(rack_.wait_for(*programs_[witness], clients_[witness]->recover(number)), Outcome::kOk);
-    }
-    for (const Key key : keys) at_once(witness, get(key));
-    for (const Key key : keys) at_once(witness, put(key));
-    for (const Key key : keys) at_once(witness, get(key));
-    const auto verdict = workload::check_linearizable(history_.events());
-    EXPECT_TRUE(verdict.proven()) << verdict.explain();
+    judge_by(join(), keys);
     // Twice: what is found to be tentative goes first.
     for (int i = 0; i < 2; ++i) {
       rack_.run_for((kFlight + case_.hold) * 2);
-      for (std::size_t n = 0; n < clients_.size(); ++n) {
-        if (programs_[n]->dead) continue;
-        EXPECT_EQ(rack_.wait_for(*programs_[n], clients_[n]->audit()), Outcome::kOk);
-      }
+      audit();
     }
     inspect();
   }
 
  private:
+  static std::vector<Lane> lanes_of(const Case& c) {
+    std::vector<Lane> lanes;
+    for (const Asks& asks : c.clients) lanes.push_back({lanes.size(), asks});
+    return lanes;
+  }
   static std::size_t heap_bytes(std::uint32_t replicas) {
     return MemoryMap::kSuperblockBytes + replicas * (384 + 64 + 7 * (kBlockBytes + 8) + 64);
   }
@@ -129,53 +96,7 @@ class Run {
                               .lease = kLease,
                               .backoff_first = Duration::microseconds(2),
                               .backoff_most = Duration::microseconds(4)};
-    const std::size_t number = clients_.size();
-    programs_.push_back(&rack_.add_program());
-    clients_.push_back(std::make_unique<Client>(*programs_[number], memory(), config, Rng(number)));
-    stores_.push_back(std::make_unique<rack::FuseeStore>(*clients_[number]));
-    const Outcome joined = rack_.wait_for(*programs_[number], clients_[number]->join());
-    SLUICE_CHECK(joined == Outcome::kOk);
-    return number;
-  }
-  bool all_done() const {
-    for (std::size_t i = 0; i < done_.size(); ++i) {
-      if (!done_[i] && !programs_[i]->dead) return false;
-    }
-    return recovering_ == 0 || programs_.back()->dead;
-  }
-  void died(std::size_t program) {
-    if (!case_.recover || programs_.back()->dead) return;
-    ++recovering_;
-    programs_.back()->own.spawn(recover(clients_[program - 1]->number()));
-    programs_.back()->own.run(rack_.now());
-  }
-  Task<void> recover(std::uint32_t dead) {
-    co_await clients_.back()->recover(dead);
-    --recovering_;
-  }
-
-  void at_once(std::size_t client, const Ask& ask) {
-    const auto once = [](Task<void> task) -> Task<bool> {
-      co_await std::move(task);
-      co_return true;
-    };
-    rack_.wait_for(*programs_[client], once(perform(client, 1000 + static_cast<std::uint32_t>(client), ask)));
-  }
-  Task<void> run(std::size_t client) {
-    for (const Ask& ask : case_.clients[client]) co_await perform(client, static_cast<std::uint32_t>(client) + 1, ask);
-    done_[client] = true;
-  }
-  Task<void> perform(std::size_t client, std::uint32_t writer, Ask ask) {
-    workload::Recorder store(*stores_[client], history_, writer);
-    std::array<std::uint8_t, kValueBytes> value{};
-    workload::fill_value(ask.key, workload::value_id(writer, ++written_[writer]), value);
-    switch (ask.kind) {
-      case EventKind::kGet: co_await store.get(ask.key, value); break;
-      case EventKind::kPut: co_await store.put(ask.key, value); break;
-      case EventKind::kInsert: co_await store.insert(ask.key, value); break;
-      case EventKind::kErase: co_await store.erase(ask.key); break;
-    }
-    EXPECT_EQ(store.wrong(), 0u) << "what was read is no value";
+    return StoreRun::join(memory(), config);
   }
 
   std::uint64_t word(remote::RemoteAddress at) {
@@ -218,15 +139,7 @@ class Run {
   }
 
   const Case& case_;
-  OrderedRack rack_;
   Geometry geometry_;
-  std::vector<OrderedRack::Program*> programs_;
-  std::vector<std::unique_ptr<Client>> clients_;
-  std::vector<std::unique_ptr<rack::FuseeStore>> stores_;
-  History history_;
-  std::map<std::uint32_t, std::uint64_t> written_;
-  std::vector<bool> done_;
-  std::uint32_t recovering_ = 0;
 };
 
 using FuseeInEveryOrder = EveryOrder<Case, Run>;

@@ -13,36 +13,16 @@
 
 #include "base/effort_test.h"
 #include "rack/clients/sherman_store.h"
-#include "tests/scenario/every_order.h"
-#include "workload/recorder.h"
+#include "tests/scenario/store_orders.h"
 
 namespace sluice {
 namespace {
 
 using namespace sherman;  // the test speaks nothing else
-using remote::Task;
-using workload::EventKind;
-using workload::History;
-
-constexpr std::size_t kValueBytes = 16;
 constexpr std::size_t kHeapBytes = 10 << 10;
 constexpr Duration kFlight = Duration::microseconds(4);
 constexpr Duration kLease = Duration::microseconds(6);
 
-struct Ask {
-  EventKind kind{};
-  Key key = 0;
-};
-constexpr Ask get(Key key) { return {EventKind::kGet, key}; }
-constexpr Ask put(Key key) { return {EventKind::kPut, key}; }
-constexpr Ask insert(Key key) { return {EventKind::kInsert, key}; }
-constexpr Ask erase(Key key) { return {EventKind::kErase, key}; }
-
-// One after the other, by one client.
-struct Lane {
-  std::size_t client = 0;
-  std::vector<Ask> asks;
-};
 struct Case {
   std::vector<Key> there;
   std::vector<Lane> lanes;
@@ -53,9 +33,10 @@ struct Case {
   bool recover = false;                       // who dies is cleaned up after by the last client at once
 };
 
-class Run {
+class Run : public StoreRun<Client, rack::ShermanStore> {
  public:
-  explicit Run(const Case& c) : case_(c), rack_(1, kHeapBytes + 8 * kLocks, true, kFlight, c.limits) {
+  explicit Run(const Case& c)
+      : StoreRun(c.lanes, c.recover, 1, kHeapBytes + 8 * kLocks, true, kFlight, c.limits), case_(c) {
     geometry_.whole_bytes = c.logged ? 48 : 1024;
     auto& founder = rack_.add_program();
     const Outcome made = rack_.wait_for(founder, create_tree(founder, memory(), geometry_, {}, kFlight));
@@ -66,15 +47,8 @@ class Run {
     for (const Key key : c.there) at_once(0, put(key));
     for (std::size_t i = 1; i < clients; ++i) at_once(i, get(c.there.front()));
     rack_.run_for(kFlight * 2);
-    rack_.on_death = [this](std::size_t number) { died(number); };
-    rack_.begin(1, clients + 1);  // without the founder
-    for (std::size_t i = 0; i < c.lanes.size(); ++i) programs_[c.lanes[i].client]->own.spawn(run(i));
-    done_.assign(c.lanes.size(), false);
-    for (std::size_t i = 0; i < clients; ++i) programs_[i]->own.run(rack_.now());
+    start();
   }
-
-  std::size_t choices() { return rack_.choices(all_done()); }
-  std::string choose(std::size_t which) { return rack_.choose(which); }
 
   std::string state() const {
     std::string s;
@@ -86,26 +60,13 @@ class Run {
   // Nothing is under way any more.
   void judge() {
     rack_.run_for(kFlight + case_.lease);
-    const std::size_t witness = join();
-    std::set<Key> keys(case_.there.begin(), case_.there.end());
-    for (const Lane& lane : case_.lanes) {
-      for (const Ask& ask : lane.asks) keys.insert(ask.key);
-    }
-    for (const Key key : keys) at_once(witness, get(key));
-    for (std::size_t i = 0; i < witness; ++i) {
-      if (!programs_[i]->dead) continue;
-      const auto number = clients_[i]->number();
-      EXPECT_EQ(rack_.wait_for(*programs_[witness], clients_[witness]->recover(number)), Outcome::kOk);
-    }
-    for (const Key key : keys) at_once(witness, get(key));
-    for (const Key key : keys) at_once(witness, put(key));
-    for (const Key key : keys) at_once(witness, get(key));
-    const auto verdict = workload::check_linearizable(history_.events());
-    EXPECT_TRUE(verdict.proven()) << verdict.explain();
+    Keys keys = keys_asked_for();
+    keys.insert(case_.there.begin(), case_.there.end());
+    judge_by(join(), keys);
     rack_.run_for((kFlight + case_.lease) * 4);
+    audit();
     for (std::size_t i = 0; i < clients_.size(); ++i) {
       if (programs_[i]->dead) continue;
-      EXPECT_EQ(rack_.wait_for(*programs_[i], clients_[i]->audit()), Outcome::kOk);
       EXPECT_EQ(clients_[i]->counters().damaged, 0u);
     }
     inspect();
@@ -123,54 +84,7 @@ class Run {
                               .backoff_first = case_.poll,
                               .backoff_most = case_.poll,
                               .torn_reads = 2};
-    const std::size_t number = clients_.size();
-    programs_.push_back(&rack_.add_program());
-    clients_.push_back(std::make_unique<Client>(*programs_[number], memory(), config, Rng(number)));
-    stores_.push_back(std::make_unique<rack::ShermanStore>(*clients_[number]));
-    const Outcome joined = rack_.wait_for(*programs_[number], clients_[number]->join());
-    SLUICE_CHECK(joined == Outcome::kOk);
-    return number;
-  }
-  bool all_done() const {
-    for (std::size_t i = 0; i < done_.size(); ++i) {
-      if (!done_[i] && !programs_[case_.lanes[i].client]->dead) return false;
-    }
-    return recovering_ == 0 || programs_.back()->dead;
-  }
-  void died(std::size_t program) {
-    if (!case_.recover || programs_.back()->dead) return;
-    ++recovering_;
-    programs_.back()->own.spawn(recover(clients_[program - 1]->number()));
-    programs_.back()->own.run(rack_.now());
-  }
-  Task<void> recover(std::uint32_t dead) {
-    co_await clients_.back()->recover(dead);
-    --recovering_;
-  }
-
-  void at_once(std::size_t client, const Ask& ask) {
-    const auto once = [](Task<void> task) -> Task<bool> {
-      co_await std::move(task);
-      co_return true;
-    };
-    rack_.wait_for(*programs_[client], once(perform(client, 1000 + static_cast<std::uint32_t>(client), ask)));
-  }
-  Task<void> run(std::size_t lane) {
-    const Lane& its = case_.lanes[lane];
-    for (const Ask& ask : its.asks) co_await perform(its.client, static_cast<std::uint32_t>(lane) + 1, ask);
-    done_[lane] = true;
-  }
-  Task<void> perform(std::size_t client, std::uint32_t writer, Ask ask) {
-    workload::Recorder store(*stores_[client], history_, writer);
-    std::array<std::uint8_t, kValueBytes> value{};
-    workload::fill_value(ask.key, workload::value_id(writer, ++written_[writer]), value);
-    switch (ask.kind) {
-      case EventKind::kGet: co_await store.get(ask.key, value); break;
-      case EventKind::kPut: co_await store.put(ask.key, value); break;
-      case EventKind::kInsert: co_await store.insert(ask.key, value); break;
-      case EventKind::kErase: co_await store.erase(ask.key); break;
-    }
-    EXPECT_EQ(store.wrong(), 0u) << "what was read is no value";
+    return StoreRun::join(memory(), config);
   }
 
   ByteView node(NodePointer at) { return ByteView(rack_.bytes(0)).subspan(at.offset(), geometry_.node_bytes); }
@@ -233,14 +147,6 @@ class Run {
 
   const Case& case_;
   Geometry geometry_{.node_bytes = 240, .value_bytes = kValueBytes, .locks = kLocks, .chunk_bytes = 480};
-  OrderedRack rack_;
-  std::vector<OrderedRack::Program*> programs_;
-  std::vector<std::unique_ptr<Client>> clients_;
-  std::vector<std::unique_ptr<rack::ShermanStore>> stores_;
-  History history_;
-  std::map<std::uint32_t, std::uint64_t> written_;
-  std::vector<bool> done_;
-  std::uint32_t recovering_ = 0;
 };
 
 using ShermanInEveryOrder = EveryOrder<Case, Run>;
