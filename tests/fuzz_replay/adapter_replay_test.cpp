@@ -25,14 +25,17 @@ TEST(AdapterReplay, HoldsNearTheKeptScripts) { search_near(kept_inputs("adapter"
 
 // Such scripts are mostly of one queue pair's requests, whose peer answers mostly well.
 TEST(AdapterReplay, HoldsForScriptsAboutRequestsAndTheyReachEveryEndOfThem) {
+  constexpr std::uint64_t kEnough = 1'000;  // to reach all that is named below
+  const std::uint64_t tried = rounds(kEnough);
   Rng rng(2);
   std::map<std::string, std::uint64_t> counted;
-  for (std::uint64_t round = 0; round < rounds(1'000); ++round) {
+  for (std::uint64_t round = 0; round < tried; ++round) {
     Input script(400);
     for (auto& byte : script) byte = static_cast<std::uint8_t>(rng.below(256));
     script[0] = static_cast<std::uint8_t>(script[0] | 0xE0);
     check_adapter(script).for_each([&](const char* name, const char*, std::uint64_t n) { counted[name] += n; });
   }
+  if (tried < kEnough) return;
   for (const char* const name : {"tx_retransmits", "rx_naks", "rx_refusals", "rx_rnr_naks", "implied_naks", "timeouts",
                                  "retries_exceeded", "expired", "rx_bad_responses"}) {
     EXPECT_GT(counted[name], 0u) << name;
