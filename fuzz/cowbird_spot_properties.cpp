@@ -144,11 +144,7 @@ class World {
   Reached play() {
     for (int steps = 0; !script_.empty() && steps < 3000; ++steps) step();
     finish();
-    for (const auto& [name, status] : {std::pair{"ok", cowbird::Status::kOk},
-                                       {"denied", cowbird::Status::kDenied},
-                                       {"unreachable", cowbird::Status::kUnreachable},
-                                       {"unknown", cowbird::Status::kUnknown}})
-      reached_[name] += good_.answered(status);
+    good_.add_answers(reached_);
     return reached_;
   }
 

@@ -13,6 +13,7 @@
 #include "cowbird/switch_engine.h"
 #include "fuzz/cowbird_properties.h"
 #include "fuzz/cowbird_world.h"
+#include "fuzz/frame_sinks.h"
 #include "fuzz/script.h"
 #include "wire/icrc.h"
 
@@ -35,22 +36,6 @@ wire::MacAddress mac_of(std::uint8_t number) { return {{2, 0, 0, 0, 0, number}};
 constexpr std::uint8_t kSwitch = 0xFE;
 constexpr std::uint8_t kNic = 1;
 constexpr std::uint8_t kNode = 10;  // the first memory node's number
-
-class Outbox final : public port::FrameSink {
- public:
-  std::uint8_t* reserve(std::size_t length) override {
-    SLUICE_CHECK(length <= port::kMaxFrame);
-    return full ? nullptr : room_.data();
-  }
-  void commit(std::size_t length) override {
-    frames.emplace_back(room_.begin(), room_.begin() + static_cast<std::ptrdiff_t>(length));
-  }
-  bool full = false;
-  std::vector<Bytes> frames;
-
- private:
-  std::array<std::uint8_t, port::kMaxFrame> room_{};
-};
 
 // A queue pair that answers: each request once, in order; what comes again is answered as before.
 struct End {
@@ -89,11 +74,7 @@ class World {
   Reached play() {
     for (int steps = 0; !script_.empty() && steps < 2000; ++steps) step();
     finish();
-    for (const auto& [name, status] : {std::pair{"ok", cowbird::Status::kOk},
-                                       {"denied", cowbird::Status::kDenied},
-                                       {"unreachable", cowbird::Status::kUnreachable},
-                                       {"unknown", cowbird::Status::kUnknown}})
-      reached_[name] += good_.answered(status);
+    good_.add_answers(reached_);
     count_engine();
     return reached_;
   }
@@ -544,7 +525,7 @@ class World {
   std::array<std::vector<cowbird::Region>, 2> told_{};
   std::unique_ptr<SwitchEngine> engine_;
   std::uint64_t engines_ = 0;
-  Outbox outbox_;
+  AllFrames outbox_;
   std::deque<Packet> packets_;
   std::map<std::pair<std::string, std::uint32_t>, End> ends_;
   std::uint32_t qpns_ = 0;

@@ -11,12 +11,14 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/time.h"
 #include "cowbird/channel.h"
+#include "fuzz/cowbird_properties.h"
 #include "fuzz/script.h"
 
 namespace sluice::fuzz {
@@ -135,9 +137,15 @@ class GoodApplication {
     judge_all();
   }
   bool all_done() const { return issued_.empty(); }
-  std::uint64_t answered(cowbird::Status status) const {
-    const auto it = answers_.find(status);
-    return it == answers_.end() ? 0 : it->second;
+  // So many of its requests ended like this.
+  void add_answers(Reached& reached) const {
+    for (const auto& [name, status] : {std::pair{"ok", cowbird::Status::kOk},
+                                       {"denied", cowbird::Status::kDenied},
+                                       {"unreachable", cowbird::Status::kUnreachable},
+                                       {"unknown", cowbird::Status::kUnknown}}) {
+      const auto found = answers_.find(status);
+      if (found != answers_.end()) reached[name] += found->second;
+    }
   }
 
   // The regions as the rack knows them now, where no request under way names them.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "fuzz/last_frame.h"
+#include "fuzz/frame_sinks.h"
 #include "fuzz/onerma_properties.h"
 #include "fuzz/script.h"
 #include "onerma/test_world.h"

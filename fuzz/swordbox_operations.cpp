@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "fuzz/frame_sinks.h"
 #include "fuzz/script.h"
 #include "fuzz/swordbox_properties.h"
 #include "fuzz/swordbox_world.h"
@@ -733,7 +734,7 @@ class World {
   CloverRule* rule_ = nullptr;
   int boxes_ = 0;     // that were lost
   int failures_ = 0;  // connections that clients gave up
-  Outbox outbox_;
+  AllFrames outbox_;
   std::deque<Repair> repairs_;
   std::array<Client, kClients> clients_{};
   std::vector<std::unique_ptr<Line>> lines_;

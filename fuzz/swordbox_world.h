@@ -222,23 +222,6 @@ class ServerEnd {
   std::deque<Done> done_;  // atomics, the newest first
 };
 
-// What the box makes, until the burst is over.
-class Outbox final : public port::FrameSink {
- public:
-  std::uint8_t* reserve(std::size_t length) override {
-    SLUICE_CHECK(length <= port::kMaxFrame);
-    return full ? nullptr : room_.data();
-  }
-  void commit(std::size_t length) override {
-    frames.emplace_back(room_.begin(), room_.begin() + static_cast<std::ptrdiff_t>(length));
-  }
-  bool full = false;
-  std::vector<Bytes> frames;
-
- private:
-  std::array<std::uint8_t, port::kMaxFrame> room_{};
-};
-
 struct Op {
   enum class Kind : std::uint8_t { kAdd, kSwap, kAlways, kSet, kPair, kLong, kSeeWord, kRead, kNode, kLink, kSeeNode };
   Kind kind{};
