@@ -24,9 +24,8 @@ enum class Status : std::uint8_t {
   // An engine reports it of a request.
   kDenied = 16,       // the memory node refused: nothing happened
   kUnreachable = 17,  // the memory node is out of reach: nothing happened
-  kUnknown =
-      18,  // a write was on its way when the memory node went out of reach, or an engine ended: it may have happened
-  kMalformed = 19,  // the engine could not make sense of the request
+  kUnknown = 18,      // a write was on its way when the memory node was lost, or an engine: it may have happened
+  kMalformed = 19,    // the engine could not make sense of the request
   // The issuing side's answer to a question that comes late.
   kForgotten = 20,  // complete, but so many others have failed since that nobody remembers whether this one did
   kTooLong = 21,    // an engine reports it: the ring has room for so much, the engine does not move it at once

@@ -233,8 +233,8 @@ class SwitchChannel {
   std::uint64_t block_generation_ = 0;  // as of the last probe
   bool attached_ = false;
   bool attaching_ = false;
-  bool told_ =
-      false;  // its first progress line stands in the block: nothing is looked for, and so nothing moved, before
+  // Its first progress line stands in the block: nothing is looked for, and so nothing moved, before.
+  bool told_ = false;
   Time connection_due_ = Time::never();  // when to look again at requests that have no connection
   bool broken_ = false;
 

@@ -332,8 +332,7 @@ bool Box::has_strange_numbers(const std::uint8_t* frame, const wire::ParsedFrame
 
 // What the box, or the rule, before this one did to this connection's packets died with it: where its READs went, which links its answers depend on.
 bool Box::is_fenced(const std::uint8_t* frame, const wire::ParsedFrame& parsed, Crossing crossing) {
-  if (crossing && connections_[crossing.connection].announced && !connections_[crossing.connection].doubtful)
-    return false;
+  if (crossing && connections_[crossing.connection].set_up_anew()) return false;
   const wire::OpcodeTraits& traits = parsed.traits();
   switch (traits.kind) {
     case Kind::kReadRequest:

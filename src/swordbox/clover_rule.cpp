@@ -214,8 +214,7 @@ Verdict CloverRule::on_write(Time now, const Judged& packet) {
     return Verdict::kPlain;
   }
   // Of a connection from before it may come again, because its ACK was lost with the box: then its node may hang in a chain already.
-  const bool is_from_before =
-      now < config_.fenced_until && (!packet.connection.announced || packet.connection.doubtful);
+  const bool is_from_before = now < config_.fenced_until && !packet.connection.set_up_anew();
   if (now < config_.trust_writes_from || is_from_before) return Verdict::kPlain;
   if (entry == kNone) entry = history_.claim(place);
   if (entry == kNone) return Verdict::kPlain;

@@ -98,6 +98,8 @@ struct alignas(64) Connection {
     pair = pair_of(first, second);
     is_v4 = first.is_v4() && second.is_v4();
   }
+  // Nothing of it was under way with what a box, or rule, before this one knew.
+  bool set_up_anew() const { return announced && !doubtful; }
   // As packets to this end have it: source, then destination.
   std::uint64_t pair_to(std::size_t end) const { return std::rotl(pair, end == 1 ? 0 : 32); }
 };
