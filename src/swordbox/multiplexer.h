@@ -302,34 +302,9 @@ class Multiplexer {
   std::optional<WordOperation> parse(const Judged& packet, std::uint64_t& address, wire::RKey& rkey) const;
   std::optional<Verdict> own_way(const Judged& packet);
   Verdict on_word(Time now, const Judged& packet, WordIndex word, const WordOperation& operation, bool on);
-  std::optional<Verdict> on_long_write(Time now, const Judged& packet);
   WordIndex track(std::uint16_t region, std::uint64_t address);
-  // What a WRITE covers. Nothing: no bytes, or such as no memory has.
-  static std::optional<Stretch> stretch_of(const wire::Reth& reth);
-  static Stretch stretch_of(const KnownRegion& region);
-  bool reaches_region(const NetAddress& server, wire::RKey rkey, const Stretch& where) const;
-  // f(word) for each tracked one in there, until one returns false.
-  template <class F>
-  void for_each_word(const NetAddress& server, wire::RKey rkey, const Stretch& where, F&& f) const;
-  bool is_done(Time now, const LongWrite& write) const;
-  bool is_written_to(Time now, const Word& word, Pass& until) const;
-  void follow_write(Time now, const LongWrite& write);
-  void note_write(Time now, const Judged& packet, wire::RKey rkey, const Stretch& where);
-  // Of a WRITE of several packets what is watched is given more time so often, not at every packet.
-  Duration prolonged_each() const { return config_.flight / 4; }
-  Duration watched_for(const Judged& packet) const;
-  void prolong_writes(Time now, const Judged& packet);
-  std::optional<Verdict> watch_again(Time now, const Judged& packet, bool on);
-  Covered look_at(const LateOperation& write, bool on) const;
-  std::uint32_t pass_of(const Word& word, const LateOperation& write) const;
-  void watch(Time now, const LateOperation& write);
-  Verdict wait_for_turn(const Judged& packet, const LateOperation& write, WordIndex word);
-  void forget_late(ConnectionIndex connection);
   const NetAddress& server_of(ConnectionIndex connection, std::uint8_t end) const {
     return connections_[connection].address[end];
-  }
-  std::size_t line_of(std::uint16_t region, std::uint64_t address) const {
-    return mix(address / kLineBytes ^ std::uint64_t{region} << 48) & (lines_.size() - 1);
   }
   bool may_share(const Judged& packet, std::uint16_t region) const;
   // Whether no operation on the region's words can be replaced now: then nothing is gained by letting them out one at a time.
@@ -337,12 +312,6 @@ class Multiplexer {
     return !on || !(region.region.writable || region.shown_by != 0);
   }
   Verdict replace(Time now, const Judged& packet, WordIndex word, const WordOperation& operation);
-  Verdict pass(Time now, const Judged& packet, WordIndex word, const WordOperation& operation, std::uint32_t packets);
-  Verdict pass_with_others(Time now, const Judged& packet, WordIndex word, const WordOperation& operation);
-  void let_pass(Time now, const Judged& packet, const Pass& pass);
-  void let_pass_unwatched(Time now, WordIndex word);
-  bool let_pass_again(Time now, const Judged& packet, bool on);
-  void take_pass(const Pass& pass);
   Verdict wait(WaitingLine& line, const Judged& packet);
   void begin_translation(const Judged& packet);
   void learn_request_headers(const Judged& packet);
@@ -351,9 +320,42 @@ class Multiplexer {
   bool has_room(const Judged& packet, std::uint32_t span) const;
   bool reads_long(const Judged& packet) const;
   bool may_overtake(const Judged& packet) const;
-  bool is_behind_withheld(Time now, const Judged& packet);
   bool is_answered_write(Time now, const Judged& packet, const InEntry& entry) const;
   static std::uint32_t span_of(const Judged& packet);
+
+  // multiplexer_passes.cpp
+  // What a WRITE covers. Nothing: no bytes, or such as no memory has.
+  static std::optional<Stretch> stretch_of(const wire::Reth& reth);
+  static Stretch stretch_of(const KnownRegion& region);
+  bool reaches_region(const NetAddress& server, wire::RKey rkey, const Stretch& where) const;
+  // f(word) for each tracked one in there, until one returns false.
+  template <class F>
+  void for_each_word(const NetAddress& server, wire::RKey rkey, const Stretch& where, F&& f) const;
+  Verdict pass(Time now, const Judged& packet, WordIndex word, const WordOperation& operation, std::uint32_t packets);
+  Verdict pass_with_others(Time now, const Judged& packet, WordIndex word, const WordOperation& operation);
+  void let_pass(Time now, const Judged& packet, const Pass& pass);
+  void let_pass_unwatched(Time now, WordIndex word);
+  bool let_pass_again(Time now, const Judged& packet, bool on);
+  void take_pass(const Pass& pass);
+  bool is_done(Time now, const LongWrite& write) const;
+  bool is_written_to(Time now, const Word& word, Pass& until) const;
+  void follow_write(Time now, const LongWrite& write);
+  void note_write(Time now, const Judged& packet, wire::RKey rkey, const Stretch& where);
+  std::optional<Verdict> on_long_write(Time now, const Judged& packet);
+  // Of a WRITE of several packets what is watched is given more time so often, not at every packet.
+  Duration prolonged_each() const { return config_.flight / 4; }
+  Duration watched_for(const Judged& packet) const;
+  void prolong_writes(Time now, const Judged& packet);
+  std::size_t line_of(std::uint16_t region, std::uint64_t address) const {
+    return mix(address / kLineBytes ^ std::uint64_t{region} << 48) & (lines_.size() - 1);
+  }
+  std::optional<Verdict> watch_again(Time now, const Judged& packet, bool on);
+  Covered look_at(const LateOperation& write, bool on) const;
+  std::uint32_t pass_of(const Word& word, const LateOperation& write) const;
+  void watch(Time now, const LateOperation& write);
+  bool is_behind_withheld(Time now, const Judged& packet);
+  Verdict wait_for_turn(const Judged& packet, const LateOperation& write, WordIndex word);
+  void forget_late(ConnectionIndex connection);
 
   // multiplexer_answers.cpp
   std::optional<Verdict> on_acknowledge(Time now, const Judged& packet, port::FrameSink& outbox);

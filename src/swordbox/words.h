@@ -17,6 +17,8 @@
 
 namespace sluice::swordbox {
 
+inline constexpr std::uint32_t kWordBytes = 8;
+
 using WordIndex = std::uint32_t;
 
 struct alignas(32) Word {
