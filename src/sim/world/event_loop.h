@@ -9,6 +9,7 @@
 // Source:     htsim's kernel (one pending event a pipe); ARCHITECTURE.md "Real time and virtual time".
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -58,7 +59,7 @@ class EventLoop {
   bool run_until(Time end, Done&& done) {
     while (!done()) {
       if (heap_.empty() || heap_.front().when > end) {
-        if (end != Time::never()) now_ = end;
+        if (end != Time::never()) now_ = std::max(now_, end);
         return false;
       }
       fire_first();

@@ -89,6 +89,8 @@ TEST(EventLoop, NeverGoesBack) {
   loop.run_until(at(20));
   loop.run_until(at(10));
   EXPECT_EQ(loop.now(), at(20));
+  EXPECT_FALSE(loop.run_until(at(10), [] { return false; }));
+  EXPECT_EQ(loop.now(), at(20));
 }
 
 // Each event notes as which of all schedulings it fires: those of one instant rise.
