@@ -67,7 +67,7 @@ class Run : public StoreRun<Client, rack::FuseeStore> {
     // Twice: what is found to be tentative goes first.
     for (int i = 0; i < 2; ++i) {
       rack_.run_for((kFlight + case_.hold) * 2);
-      audit();
+      audit_all();
     }
     inspect();
   }

@@ -19,11 +19,13 @@ namespace sluice {
 struct Ask {
   workload::EventKind kind{};
   std::uint64_t key = 0;
+  bool audit = false;  // instead
 };
 constexpr Ask get(std::uint64_t key) { return {workload::EventKind::kGet, key}; }
 constexpr Ask put(std::uint64_t key) { return {workload::EventKind::kPut, key}; }
 constexpr Ask insert(std::uint64_t key) { return {workload::EventKind::kInsert, key}; }
 constexpr Ask erase(std::uint64_t key) { return {workload::EventKind::kErase, key}; }
+constexpr Ask audit() { return {.audit = true}; }
 
 // One after the other, by one client.
 struct Lane {
@@ -70,7 +72,9 @@ class StoreRun {
   Keys keys_asked_for() const {
     Keys keys;
     for (const Lane& lane : lanes_) {
-      for (const Ask& ask : lane.asks) keys.insert(ask.key);
+      for (const Ask& ask : lane.asks) {
+        if (!ask.audit) keys.insert(ask.key);
+      }
     }
     return keys;
   }
@@ -78,9 +82,7 @@ class StoreRun {
   void judge_by(std::size_t witness, const Keys& keys) {
     for (const auto key : keys) at_once(witness, get(key));
     for (std::size_t i = 0; i < witness; ++i) {
-      if (!programs_[i]->dead) continue;
-      const auto number = clients_[i]->number();
-      EXPECT_TRUE(is_ok(rack_.wait_for(*programs_[witness], clients_[witness]->recover(number))));
+      if (programs_[i]->dead) clean_up_after(i, witness);
     }
     for (const auto key : keys) at_once(witness, get(key));
     for (const auto key : keys) at_once(witness, put(key));
@@ -88,7 +90,10 @@ class StoreRun {
     const auto verdict = workload::check_linearizable(history_.events());
     EXPECT_TRUE(verdict.proven()) << verdict.explain();
   }
-  void audit() {
+  void clean_up_after(std::size_t client, std::size_t by) {
+    EXPECT_TRUE(is_ok(rack_.wait_for(*programs_[by], clients_[by]->recover(clients_[client]->number()))));
+  }
+  void audit_all() {
     for (std::size_t i = 0; i < clients_.size(); ++i) {
       if (programs_[i]->dead) continue;
       EXPECT_TRUE(is_ok(rack_.wait_for(*programs_[i], clients_[i]->audit())));
@@ -135,6 +140,10 @@ class StoreRun {
     done_[lane] = true;
   }
   remote::Task<void> perform(std::size_t client, std::uint32_t writer, Ask ask) {
+    if (ask.audit) {
+      co_await clients_[client]->audit();
+      co_return;
+    }
     workload::Recorder store(*stores_[client], history_, writer);
     std::array<std::uint8_t, kValueBytes> value{};
     workload::fill_value(ask.key, workload::value_id(writer, ++written_[writer]), value);
