@@ -54,7 +54,7 @@ struct Settings {
 // Ends the process when the user interrupts: who measures looks at nothing else meanwhile.
 class EndOnSignal {
  public:
-  EndOnSignal(const rack::StopSignals& signals, const Children& children)
+  EndOnSignal(const rack::StopSignals& signals, Children& children)
       : watch_([&signals, &children](const std::stop_token& over) {
           pollfd descriptor{signals.descriptor(), POLLIN, 0};
           while (poll(&descriptor, 1, 100) == 0) {

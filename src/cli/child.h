@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "base/result.h"
 #include "cli/command.h"
@@ -50,16 +51,19 @@ class Child {
   void kill_now() const {
     if (pid_ > 0) kill(pid_, SIGKILL);
   }
-  // After kill_now(): until it is gone.
-  void wait() const {
-    if (pid_ > 0) waitpid(pid_, nullptr, 0);
+  // After kill_now(): until it is gone. Then its number may be another's.
+  void wait() {
+    if (pid_ > 0) waitpid(std::exchange(pid_, -1), nullptr, 0);
   }
   ~Child() {
     if (pid_ <= 0) return;
     kill(pid_, SIGTERM);
-    for (int i = 0; i < 100 && waitpid(pid_, nullptr, WNOHANG) == 0; ++i) usleep(10'000);
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
+    for (int i = 0; i < 100; ++i) {
+      if (waitpid(pid_, nullptr, WNOHANG) != 0) return;
+      usleep(10'000);
+    }
+    kill_now();
+    wait();
   }
 
  private:
@@ -99,9 +103,9 @@ class Children {
   void kill_now(std::size_t i) const { all_.at(i).kill_now(); }
   void end_last() { all_.pop_back(); }
   // For who ends without a destructor: nobody and nothing is left.
-  void end_now() const {
+  void end_now() {
     for (const Child& child : all_) child.kill_now();
-    for (const Child& child : all_) child.wait();
+    for (Child& child : all_) child.wait();
     remove_folder();
   }
 
