@@ -225,10 +225,19 @@ TEST_F(ShermanInEveryOrder, ASplitThatIsTornIsDoneAgain) {
 
 // A lease ends before its client knows what has become of its split, which may stand in a redo record that nobody has finished.
 TEST_F(ShermanInEveryOrder, AnAuditBesideASplitThatWasLost) {
-  every({.there = kFull,
-         .lanes = {{0, {put(25), audit(), put(15)}}},
-         .limits = {.losses = 2, .passes = 3},
-         .logged = true});
+  for (const bool logged : {false, true}) {
+    for (const std::vector<Key>& there : {kFull, kTwo}) {
+      every({.there = there,
+             .lanes = {{0, {put(55), audit(), put(25)}}},
+             .limits = {.losses = 2, .passes = 3},
+             .logged = logged});
+      every({.there = there,
+             .lanes = {{0, {put(55), audit(), put(25)}}},
+             .limits = {.losses = 2, .late = 1, .passes = 4},
+             .logged = logged,
+             .poll = Duration::microseconds(2)});
+    }
+  }
 }
 
 TEST_F(ShermanInEveryOrder, WhoeverDiesIsCleanedUpAfterWhileOthersGoOn) {
