@@ -140,11 +140,14 @@ class RackUp final : public Command {
       tables["metadata"] = &for_metadata;
       tables["rack"] = &for_rack;
       if (auto loaded = rack::load_toml(config_path(), tables); !loaded) return loaded;
-      if (!rack().box.empty()) of_switch.box.box = rack().box;
+    }
+    if (!rack().box.empty()) of_switch.box.box = rack().box;
+    if (!config_path().empty()) {
       if (auto checked = of_switch.check(); !checked)
         return fail(fmt::format("{}: [switch] {}", config_path(), checked.error().message));
     }
     const std::uint64_t copies = rack().replication != 0 ? rack().replication : of_metadata.replication;
+    steers_nothing_ = rack().metadata && copies > 1 && of_switch.box.steers();
     if (rack().metadata && copies > rack().memory_nodes)
       return fail(
           fmt::format("replication = {}: each copy is on a memory node of its own, and there are {}; --memory-nodes "
@@ -178,6 +181,9 @@ class RackUp final : public Command {
     if (const auto url = live_view_of(run_directory())) say(fmt::format("the live view is at {}", *url));
     if (const auto where = attribute_of_switch(run_directory(), "serve"))
       say(fmt::format("machines join at {}; `sluice rack invite NAME` makes an invitation", *where));
+    if (steers_nothing_)
+      say("the box does not steer: what goes to one copy of a store's nodes would have to go to all; `--replication 1` "
+          "lets it");
     tell_drained();
     return keep_ ? keep(launcher, daemons) : 0;
   }
@@ -200,6 +206,7 @@ class RackUp final : public Command {
   }
 
   bool keep_ = false;
+  bool steers_nothing_ = false;
 };
 
 class RackDown final : public Command {

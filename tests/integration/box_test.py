@@ -123,7 +123,8 @@ class BoxOnARack(live_rack.LiveRack):
         return path
 
     def test_a_store_with_replicas_is_left_alone(self):
-        self.sluice("rack", "up", "--box", "clover", "--memory-nodes", "2", "--replication", "2", "--memory-size", "1GiB")
+        up = super().sluice("rack", "up", "--box", "clover", "--memory-nodes", "2", "--replication", "2", "--memory-size", "1GiB")
+        self.assertIn("the box does not steer", up.stderr)
         self.bench("--workload", "A", "--operations", "2000")
         self.assertFalse(self.box()["steering"])
         self.assertNotIn("CasSteered", self.counters())
