@@ -28,6 +28,7 @@ struct Case {
   std::vector<Lane> lanes;
   OrderLimits limits{};
   bool logged = false;  // nodes are longer than what is written whole
+  bool far = false;     // values are in blocks of their own
   Duration lease = kLease;
   Duration poll = Duration::microseconds(4);  // who waits for a lock looks again after half of that, or all of it
   bool recover = false;                       // who dies is cleaned up after by the last client at once
@@ -38,6 +39,13 @@ class Run : public StoreRun<Client, rack::ShermanStore> {
   explicit Run(const Case& c)
       : StoreRun(c.lanes, c.recover, 1, kHeapBytes + 8 * kLocks, true, kFlight, c.limits), case_(c) {
     geometry_.whole_bytes = c.logged ? 48 : 1024;
+    if (c.far) {
+      geometry_.node_bytes = 272;
+      geometry_.chunk_bytes = 544;
+      geometry_.value_bytes = 24;
+      geometry_.long_bytes = 32;
+      value_bytes_ = 32;
+    }
     auto& founder = rack_.add_program();
     const Outcome made = rack_.wait_for(founder, create_tree(founder, memory(), geometry_, {}, kFlight));
     SLUICE_CHECK(made == Outcome::kOk);
@@ -66,6 +74,7 @@ class Run : public StoreRun<Client, rack::ShermanStore> {
     judge_by(witness, keys);
     rack_.run_for((kFlight + case_.lease) * 4);
     audit_all();
+    if (case_.far) audit_all();  // of blocks that another's has marked
     for (std::size_t i = 0; i < clients_.size(); ++i) {
       if (programs_[i]->dead) continue;
       EXPECT_EQ(clients_[i]->counters().damaged, 0u);
@@ -128,11 +137,15 @@ class Run : public StoreRun<Client, rack::ShermanStore> {
     }
     for (std::size_t i = 0; i < clients_.size(); ++i) {
       if (programs_[i]->dead) continue;
-      for (const auto& [start, chunk] : clients_[i]->space().chunks()) {
-        for (std::size_t piece = 0; piece < chunk.uses.size(); ++piece) {
-          const bool led_to = reached.contains(clients_[i]->space().piece(chunk, piece).raw);
-          EXPECT_EQ(chunk.uses[piece], led_to ? Space::Use::kPlaced : Space::Use::kFree) << "client " << i;
-        }
+      inspect_space(i, clients_[i]->space(), reached);
+      for (const auto& [bytes, space] : clients_[i]->block_spaces()) inspect_space(i, space, named_);
+    }
+  }
+  static void inspect_space(std::size_t client, const Space& space, const std::set<std::uint64_t>& led_to) {
+    for (const auto& [start, chunk] : space.chunks()) {
+      for (std::size_t piece = 0; piece < chunk.uses.size(); ++piece) {
+        const bool is = led_to.contains(space.piece(chunk, piece).raw);
+        EXPECT_EQ(chunk.uses[piece], is ? Space::Use::kPlaced : Space::Use::kFree) << "client " << client;
       }
     }
   }
@@ -145,10 +158,12 @@ class Run : public StoreRun<Client, rack::ShermanStore> {
       if (!entry.used) continue;
       EXPECT_TRUE(entry.key >= header.low && entry.key <= header.last) << "a key in the wrong leaf";
       EXPECT_TRUE(keys.insert(entry.key).second) << "a key has two entries";
+      if (entry.far) named_.insert(far_value(entry).block.raw);
     }
   }
 
   const Case& case_;
+  std::set<std::uint64_t> named_;  // blocks
   Geometry geometry_{.node_bytes = 240, .value_bytes = kValueBytes, .locks = kLocks, .chunk_bytes = 480};
 };
 
@@ -237,6 +252,24 @@ TEST_F(ShermanInEveryOrder, AnAuditBesideASplitThatWasLost) {
              .logged = logged,
              .poll = Duration::microseconds(2)});
     }
+  }
+}
+
+// What becomes of blocks whose entry may have been replaced, or not.
+TEST_F(ShermanInEveryOrder, AnAuditBesideAValueThatWasLost) {
+  for (const bool logged : {false, true}) {
+    every({.there = {10},
+           .lanes = {{0, {put(10), audit(), put(20), get(10)}}},
+           .limits = {.losses = 3, .late = 1, .passes = 4},
+           .logged = logged,
+           .far = true,
+           .poll = Duration::microseconds(2)});
+    every({.there = {10},
+           .lanes = {{0, {put(10), audit(), put(20)}}, {1, {put(10)}}},
+           .limits = {.losses = 1, .passes = 1},
+           .logged = logged,
+           .far = true,
+           .poll = Duration::microseconds(2)});
   }
 }
 

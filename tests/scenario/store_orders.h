@@ -4,7 +4,6 @@
 // Threads:    one owner.
 #pragma once
 
-#include <array>
 #include <map>
 #include <memory>
 #include <set>
@@ -112,6 +111,7 @@ class StoreRun {
   std::vector<OrderedRack::Program*> programs_;  // of each client
   std::vector<std::unique_ptr<Client>> clients_;
   workload::History history_;
+  std::size_t value_bytes_ = kValueBytes;
 
  private:
   template <class Outcome>
@@ -145,7 +145,7 @@ class StoreRun {
       co_return;
     }
     workload::Recorder store(*stores_[client], history_, writer);
-    std::array<std::uint8_t, kValueBytes> value{};
+    std::vector<std::uint8_t> value(value_bytes_);
     workload::fill_value(ask.key, workload::value_id(writer, ++written_[writer]), value);
     switch (ask.kind) {
       case workload::EventKind::kGet: co_await store.get(ask.key, value); break;
