@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/bench_commands.h"
+#include "cli/child.h"
 #include "cli/json_text.h"
 #include "rack/clients/lock_bench.h"
 
@@ -49,6 +50,7 @@ class BenchLocks final : public Command {
  private:
   Result<int> run() override {
     if (auto possible = check_output(settings_.out); !possible) return tl::unexpected(possible.error());
+    rack::StopSignals signals;
     const auto result = rack::bench_locks({.directory = rack().dir,
                                            .name = fmt::format("locks-{}", getpid()),
                                            .clients = static_cast<std::uint32_t>(settings_.clients),
@@ -56,10 +58,16 @@ class BenchLocks final : public Command {
                                            .release_by_write = settings_.release == "write",
                                            .tickets = settings_.turn == "ticket",
                                            .duration = settings_.duration,
-                                           .seed = settings_.seed});
+                                           .seed = settings_.seed,
+                                           .interrupted = [&signals] { return has_come(signals); }});
+    if (!result && has_come(signals)) {
+      say("sluice bench locks: interrupted");
+      return kExitInterrupted;
+    }
     if (!result) return tl::unexpected(result.error());
     if (auto written = write_output(settings_.out, json_ ? as_json(*result) : as_text(*result)); !written)
       return tl::unexpected(written.error());
+    if (!result->whole) return kExitInterrupted;
     return result->sound() ? 0 : kExitFailed;
   }
 

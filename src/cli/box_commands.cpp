@@ -145,7 +145,8 @@ class BoxSet final : public Command {
                  "sluice box set --keys 64 --held-frames 512"}) {
     use_rack();
     option("--on", on_, "true: steer; false: nothing new is changed, what was changed stays consistent");
-    option("--order", order_, "pipelined or strict").one_of({"pipelined", "strict"});
+    option("--order", order_, "pipelined: append behind appends under way; strict: one append a round trip and key")
+        .one_of({"pipelined", "strict"});
     option("--keys", keys_, "steer only so many keys, the hottest").not_negative();
     option("--held-frames", held_, "packets that may wait in the box; what does not fit is dropped").not_negative();
   }
@@ -177,7 +178,9 @@ class BoxExplain final : public Command {
     option("FILE", file_, "capture of one point before the box: pcap or pcapng").required();
     option("--rule", rule_, "what `rack up --box` would have been told: clover, or watch for no rule [clover]")
         .type_name("watch|clover");
-    option("--order", order_, "pipelined or strict [pipelined]").one_of({"pipelined", "strict"});
+    option("--order", order_,
+           "pipelined: append behind appends under way; strict: one append a round trip and key [pipelined]")
+        .one_of({"pipelined", "strict"});
     option("--region", regions_, "memory to watch, IP:KEY or [IPV6]:KEY, in the order of volumes [all that is seen]");
     flag("--authors-layout", authors_, "nodes as the authors' Clover lays them out: next words are 0 or an address");
     flag("--summary", summary_only_, "only the counts");
@@ -265,14 +268,12 @@ class BoxMemory final : public Command {
     box_.words = defaults.words;
     box_.held_packets = defaults.held_frames;
     box_.ring = defaults.ring;
-    option("--connections", box_.connections, "that it follows [4096]").not_negative().between(1u, 1u << 16);
-    option("--keys", box_.keys, "that it steers [1024]").not_negative().between(1u, 1u << 22);
-    option("--nodes", box_.nodes, "that it remembers, of all keys [65536]").not_negative().between(1u, 1u << 26);
-    option("--words", box_.words, "whose atomics it replaces [65536]").not_negative().between(1u, 1u << 26);
-    option("--held-frames", box_.held_packets, "packets that may wait [4096]").not_negative().between(1u, 1u << 16);
-    option("--ring", box_.ring, "operations remembered of each connection, a power of two [256]")
-        .not_negative()
-        .between(16u, 4096u);
+    option("--connections", box_.connections, "that it follows [4096]").between(1u, 1u << 16);
+    option("--keys", box_.keys, "that it steers [1024]").between(1u, 1u << 22);
+    option("--nodes", box_.nodes, "that it remembers, of all keys [65536]").between(1u, 1u << 26);
+    option("--words", box_.words, "whose atomics it replaces [65536]").between(1u, 1u << 26);
+    option("--held-frames", box_.held_packets, "packets that may wait [4096]").between(1u, 1u << 16);
+    option("--ring", box_.ring, "operations remembered of each connection, a power of two [256]").between(16u, 4096u);
     flag("--json", json_, "as JSON");
   }
 

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -118,18 +120,26 @@ Argument Argument::default_text(const std::string& text) {
 }
 Argument Argument::excludes(Argument other) { return Argument(*option_->excludes(other.option_)); }
 Argument Argument::one_of(const std::vector<std::string>& words) {
-  return Argument(*option_->check(CLI::IsMember(words)));
+  const auto check = [words](const std::string& text) {
+    return std::ranges::find(words, text) != words.end() ? std::string()
+                                                         : fmt::format("must be one of {}", fmt::join(words, ", "));
+  };
+  return Argument(*option_->check(CLI::Validator(check, ""))->type_name(fmt::format("{}", fmt::join(words, "|"))));
 }
 Argument Argument::not_negative() {
   const auto check = [](std::string& text) { return std::string(text.starts_with('-') ? "must not be negative" : ""); };
   return Argument(*option_->check(CLI::Validator(check, "")));
 }
-Argument Argument::between(int least, int most) { return Argument(*option_->check(CLI::Range(least, most))); }
-Argument Argument::between(std::uint32_t least, std::uint32_t most) {
-  return Argument(*option_->check(CLI::Range(least, most)));
-}
 Argument Argument::between(std::uint64_t least, std::uint64_t most) {
-  return Argument(*option_->check(CLI::Range(least, most)));
+  const auto check = [least, most](const std::string& text) {
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    const bool whole = error == std::errc() && end == text.data() + text.size();
+    return whole && number >= least && number <= most
+               ? std::string()
+               : fmt::format("must be a whole number from {} to {}", least, most);
+  };
+  return Argument(*option_->check(CLI::Validator(check, ""))->type_name("NUMBER"));
 }
 
 Argument Arguments::option(const std::string& name, std::string& value, const std::string& what) {

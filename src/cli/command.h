@@ -45,12 +45,11 @@ class Argument {
   // What help shows as its default.
   Argument default_text(const std::string& text);
   Argument excludes(Argument other);
+  // Help shows the words.
   Argument one_of(const std::vector<std::string>& words);
   // For numbers without a sign: what begins with a minus would come out as a huge one.
   Argument not_negative();
-  // Both are allowed. Help names their type.
-  Argument between(int least, int most);
-  Argument between(std::uint32_t least, std::uint32_t most);
+  // A whole number; both are allowed.
   Argument between(std::uint64_t least, std::uint64_t most);
 
  private:

@@ -101,7 +101,7 @@ struct SimulateSettings {
   std::uint64_t nodes = 144;
   std::string hardware;
   std::string matching = "pim";
-  std::string policy = "shortest";
+  std::string policy = "srpt";
   std::uint64_t chunk = 256;
   std::uint64_t active = 3;
   std::uint64_t framing = 0;
@@ -114,7 +114,8 @@ struct SimulateSettings {
     s.integer("nodes", nodes, 2, edm::kMaxPorts, "nodes")
         .text("hardware", hardware, "hardware file; empty: the experiments' edm_cluster", "a file's path")
         .choice("matching", matching, {"pim", "greedy"}, "how the switch matches: as the paper's, or in no time")
-        .choice("policy", policy, {"shortest", "first-come"}, "which message goes first")
+        .choice("policy", policy, {"srpt", "fcfs"},
+                "srpt: the message with the least left goes first; fcfs: in the order of coming")
         .bytes("chunk", chunk, 8, 65'536, "data that a grant is for, at most; a multiple of 8")
         .integer("active", active, 1, 127,
                  "requests that a node may have under way to another (X); of reads and of writes")
@@ -177,7 +178,7 @@ class SimulateCommand final : public Command {
         .chunk_bytes = static_cast<std::uint32_t>(settings_.chunk),
         .framing_blocks = static_cast<std::uint32_t>(settings_.framing),
         .gap_blocks = static_cast<std::uint32_t>(settings_.gap),
-        .policy = settings_.policy == "shortest" ? edm::Policy::kShortestRemaining : edm::Policy::kFirstCome,
+        .policy = settings_.policy == "srpt" ? edm::Policy::kShortestRemaining : edm::Policy::kFirstCome,
         .matching = settings_.matching == "pim" ? edm::Matching::kPim : edm::Matching::kGreedy,
         .patience = settings_.patience,
         .mega_bytes = static_cast<std::uint32_t>(settings_.mega)};

@@ -20,6 +20,7 @@
 #include "cli/point_processes.h"
 #include "cli/progress.h"
 #include "cli/report.h"
+#include "rack/settings/meant.h"
 #include "sim/experiment/experiment.h"
 
 namespace sluice::cli {
@@ -49,9 +50,10 @@ Result<fs::path> find_experiment(const std::string& name) {
     const auto found = std::ranges::find(*all, fs::path(stem), &fs::path::stem);
     if (found != all->end()) return *found;
   }
-  std::string names;
-  for (const fs::path& file : *all) names += (names.empty() ? "" : ", ") + file.stem().string();
-  return fail(fmt::format("{} is no file and no experiment; there are {}", name, names));
+  rack::Meant meant(name);
+  for (const fs::path& file : *all) meant.offer(file.stem().string(), file.stem().string());
+  return fail(
+      fmt::format("{} is no file and no experiment{}; `sluice experiment --list` shows all", name, meant.text()));
 }
 
 struct ExperimentSettings {

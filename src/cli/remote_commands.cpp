@@ -269,8 +269,7 @@ class RemoteAdd final : public RemoteCommand {
     option("ADDEND", addend_text_, "a 64-bit number [1]");
     option("--times", times_,
            "add it so often, one after the other; prints the last prior value, and to stderr how long one took [1]")
-        .not_negative()
-        .between(std::uint64_t{1}, std::numeric_limits<std::uint64_t>::max());
+        .between(1, std::numeric_limits<std::uint64_t>::max());
   }
 
  private:

@@ -33,10 +33,9 @@ class XdpAttach final : public Command {
            "kernel: on to the host or its bridge; back: where it came in; across: to the other of "
            "two interfaces; over veth only where the far ends have GRO on [kernel]")
         .one_of({"kernel", "back", "across"});
-    option("--keys", keys_, "steer only so many keys, the hottest [1024]").not_negative().between(1, 16'384);
-    option("--connections", connections_, "most connections followed at once [4096]").not_negative().between(1, 4096);
+    option("--keys", keys_, "steer only so many keys, the hottest [1024]").between(1, 16'384);
+    option("--connections", connections_, "most connections followed at once [4096]").between(1, 4096);
     option("--flight-ms", flight_ms_, "what a client has sent is executed within this or never [1000]")
-        .not_negative()
         .between(1, 60'000);
     flag("--authors-layout", authors_, "nodes as the authors' Clover lays them out");
   }

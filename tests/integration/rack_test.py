@@ -724,6 +724,15 @@ class RackTest(live_rack.LiveRack):
         finally:
             os.kill(stopped, signal.SIGCONT)
 
+    def test_a_bench_of_locks_that_is_interrupted_tells_what_it_saw(self):
+        self.up("--no-metadata", "--memory-nodes", "1", "--memory-size", "64MiB")
+        child = self.start("bench", "locks", "--duration", "60s", "--json")
+        time.sleep(1.5)
+        child.send_signal(signal.SIGINT)
+        out, _ = child.communicate(timeout=20)
+        self.assertEqual(child.returncode, 130)
+        self.assertTrue(json.loads(out)["sound"])
+
     def test_what_a_fusee_store_cannot_be_like_is_told(self):
         self.up("--no-metadata", "--memory-size", "16MiB")
         refused = self.refused_by_store("fusee", "--index-slots", "4000000000", "--index-doublings", "16")

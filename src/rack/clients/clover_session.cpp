@@ -2,7 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <cstdlib>
+
 #include "rack/clients/clover_store.h"
+#include "rack/settings/run_directory.h"
 
 namespace sluice::rack {
 namespace {
@@ -25,6 +28,11 @@ Result<void> CloverSession::connect() {
   metadata_ = std::make_unique<MessageLink>(endpoint().connector(), scheduler());
   loop().add(*metadata_);
   if (snapshot->ready(NodeKind::kMetadata).empty()) {
+    if (std::getenv(kTokenVariable) != nullptr)
+      return fail(
+          fmt::format("no metadata server that this token opens is on the rack in {}: Clover's is the rack's own, for "
+                      "operators; FUSEE and Sherman keep their stores in a tenant's regions",
+                      config_.directory));
     return fail(fmt::format("no metadata server is on the rack in {}; `sluice rack up` or `sluice metadata` starts one",
                             config_.directory));
   }

@@ -27,7 +27,8 @@ using remote::Task;
 constexpr std::uint64_t kStride = 128;  // a lock word, and 64 bytes further on its record
 constexpr std::uint64_t kRecordBytes = 64;
 constexpr Duration kPatience = Duration::seconds(10);
-constexpr std::uint32_t kDepth = 16;  // operations at once of a connection
+constexpr Duration kLook = Duration::milliseconds(50);  // so often it is asked whether somebody has interrupted
+constexpr std::uint32_t kDepth = 16;                    // operations at once of a connection
 
 class Bench {
  public:
@@ -51,7 +52,8 @@ class Bench {
     const Time begin = loop_.now();
     tickets_.resize(config_.locks);
     for (std::uint32_t i = 0; i < config_.clients; ++i) scheduler_.spawn(config_.tickets ? draw(i) : work(i));
-    run_for(config_.duration, [this] { return scheduler_.live() == 0; });
+    run_for(config_.duration, [this] { return scheduler_.live() == 0 || interrupted(); });
+    result_.whole = !interrupted_;
     stop_ = true;
     const bool ended = run_for(kPatience, [this] { return scheduler_.live() == 0; });
     result_.seconds = static_cast<double>((loop_.now() - begin).nanoseconds()) / 1e9;
@@ -101,10 +103,17 @@ class Bench {
       loop_.add(*client);
       client->set_nodes(loop_.now(), one);
     }
-    const bool up = run_for(kPatience, [this] {
+    const auto all_up = [this] {
       return std::ranges::all_of(clients_, [](const auto& client) { return client->up() == 1; });
-    });
-    return up ? Result<void>() : fail(fmt::format("no connection: {}", clients_.front()->problems()));
+    };
+    run_for(kPatience, [&] { return all_up() || interrupted(); });
+    return all_up() ? Result<void>() : fail(fmt::format("no connection: {}", clients_.front()->problems()));
+  }
+
+  bool interrupted() {
+    if (!config_.interrupted || interrupted_ || loop_.now() < next_look_) return interrupted_;
+    next_look_ = loop_.now() + kLook;
+    return interrupted_ = config_.interrupted();
   }
 
   RemoteAddress lock(std::uint64_t i) const { return base_ + i * kStride; }
@@ -254,6 +263,8 @@ class Bench {
   std::string error_;
   bool may_have_store_ = false;
   bool stop_ = false;
+  bool interrupted_ = false;
+  Time next_look_{};
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -28,9 +29,11 @@ struct LockBenchConfig {
   bool tickets = false;          // FAAs instead of locks
   Duration duration = Duration::seconds(3);
   std::uint64_t seed = 1;
+  std::function<bool()> interrupted;  // asked now and then; yes ends the run before its time
 };
 
 struct LockBenchResult {
+  bool whole = true;  // not interrupted
   std::uint64_t turns = 0;
   std::uint64_t swaps = 0;         // CASes that tried to take a lock
   std::uint64_t swaps_failed = 0;  // … of which found it taken

@@ -180,6 +180,12 @@ Result<void> serve(Endpoint& endpoint, Engine& engine, const std::string& direct
   return ran;
 }
 
+// What it lacks to serve us. Empty: nothing, or it cannot be asked.
+std::string complaint_about_switch(DirectoryClient& directory) {
+  if (directory.get("/v1/cowbird") || !directory.nodes()) return "";
+  return "the switch has no engine for us; applications wait for one: is it `sluice switch --cowbird`?";
+}
+
 // While another engine has our name: says so once, and what we would lack, then waits to take over.
 class StandBy {
  public:
@@ -210,8 +216,7 @@ class StandBy {
       const auto nodes = directory.nodes();
       return nodes ? complaint_about(*nodes, engine_.substr(kAt.size())) : "";
     }
-    if (engine_ != "switch" || directory.get("/v1/cowbird") || !directory.nodes()) return "";
-    return "the switch has no engine for us; applications wait for one: is it `sluice switch --cowbird`?";
+    return engine_ == "switch" ? complaint_about_switch(directory) : "";
   }
   std::string who() const {
     const auto nodes = DirectoryClient(run_.directory_address()).nodes();
@@ -260,6 +265,8 @@ Result<void> run_cowbird_engine(const std::string& directory, const CowbirdSetti
           "say --engine at:NODE",
           tenant));
     }
+    if (const std::string complaint = complaint_about_switch(endpoint.directory()); !complaint.empty())
+      spdlog::warn("{}: {}", settings.name, complaint);
     Offload offload(endpoint, directory);
     return serve(endpoint, offload, directory, settings, signals);
   }

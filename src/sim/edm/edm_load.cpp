@@ -55,7 +55,7 @@ void EdmWorkload::read(Fields& f) {
   std::uint64_t active = cluster.active_per_pair;
   std::uint64_t mega = cluster.mega_bytes;
   std::string matching = "pim";
-  std::string policy = "shortest";
+  std::string policy = "srpt";
   std::string model = "protocol";
   std::string messages = "drawn";
   f.integer("nodes", nodes, 2, edm::kMaxPorts, kOptional);
@@ -73,7 +73,7 @@ void EdmWorkload::read(Fields& f) {
   f.byte_count("mega_bytes", mega, 0, 1u << 20, kOptional);
   f.duration("patience", cluster.patience, kOptional);
   f.choice("matching", matching, {"pim", "greedy"}, kOptional);
-  f.choice("policy", policy, {"shortest", "first_come"}, kOptional);
+  f.choice("policy", policy, {"srpt", "fcfs"}, kOptional);
   f.choice("model", model, {"protocol", "published"}, kOptional);
   as_published = model == "published";
   if (as_published && skip != 0 && !f.failed()) {
@@ -96,7 +96,7 @@ void EdmWorkload::read(Fields& f) {
   cluster.active_per_pair = static_cast<std::uint32_t>(active);
   cluster.mega_bytes = static_cast<std::uint32_t>(mega);
   cluster.matching = matching == "pim" ? edm::Matching::kPim : edm::Matching::kGreedy;
-  cluster.policy = policy == "shortest" ? edm::Policy::kShortestRemaining : edm::Policy::kFirstCome;
+  cluster.policy = policy == "srpt" ? edm::Policy::kShortestRemaining : edm::Policy::kFirstCome;
   read_rival(f);
   if (!f.failed() && lasts_too_long(trace)) f.fail(*f.node("rate"), "rate", kLastsTooLong);
 }

@@ -170,7 +170,7 @@ void EdmModesWorkload::read(Fields& f) {
   std::uint64_t active = bed.active_per_pair;
   std::uint64_t mega = bed.mega_bytes;
   std::string matching = "pim";
-  std::string policy = "shortest";
+  std::string policy = "srpt";
   std::string times = "whole_blocks";
   std::string pairs_are = "mixed";
   f.integer("nodes", hosts, 2, edm::kMaxPorts, kOptional);
@@ -184,7 +184,7 @@ void EdmModesWorkload::read(Fields& f) {
   f.byte_count("mega_bytes", mega, 0, 1u << 20, kOptional);
   f.duration("patience", bed.patience, kOptional);
   f.choice("matching", matching, {"pim", "greedy"}, kOptional);
-  f.choice("policy", policy, {"shortest", "first_come"}, kOptional);
+  f.choice("policy", policy, {"srpt", "fcfs"}, kOptional);
   f.choice("pairs", pairs_are, {"mixed", "apart"}, kOptional);
   f.choice("times", times, {"whole_blocks", "as_they_are"}, kOptional);
   bed.hosts = static_cast<std::uint32_t>(hosts);
@@ -192,7 +192,7 @@ void EdmModesWorkload::read(Fields& f) {
   bed.active_per_pair = static_cast<std::uint32_t>(active);
   bed.mega_bytes = static_cast<std::uint32_t>(mega);
   bed.matching = matching == "pim" ? edm::Matching::kPim : edm::Matching::kGreedy;
-  bed.policy = policy == "shortest" ? edm::Policy::kShortestRemaining : edm::Policy::kFirstCome;
+  bed.policy = policy == "srpt" ? edm::Policy::kShortestRemaining : edm::Policy::kFirstCome;
   reads_per_mille = static_cast<std::uint32_t>(reads);
   write_bytes = static_cast<std::uint32_t>(write_most);
   read_bytes = static_cast<std::uint32_t>(read_most);
