@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <limits>
 
 #include "base/bytes.h"
 #include "base/histogram.h"
@@ -68,6 +69,8 @@ TEST(Histogram, HoldsTheWholeRange) {
   h.record(std::int64_t{1} << 61);
   EXPECT_EQ(h.at_quantile(0.0), 0);
   EXPECT_EQ(h.at_quantile(1.0), std::int64_t{1} << 61);
+  h.record(std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(h.at_quantile(1.0), std::numeric_limits<std::int64_t>::max());
 }
 
 TEST(Histogram, CanBeRebuiltFromItsBuckets) {

@@ -26,7 +26,7 @@ struct LogLinearAxis {
   static std::int64_t upper_edge(int index) {
     if (index < 2 * kSub) return index;
     const int shift = index / kSub - 1;
-    return static_cast<std::int64_t>((static_cast<std::uint64_t>(index - shift * kSub) + 1) << shift) - 1;
+    return static_cast<std::int64_t>(((static_cast<std::uint64_t>(index - shift * kSub) + 1) << shift) - 1);
   }
   int size() const { return (63 - kSubBits) * kSub + kSub; }
   static constexpr unsigned options() { return boost::histogram::axis::option::none_t::value; }
