@@ -16,15 +16,24 @@
 namespace sluice::memory {
 namespace {
 
-std::uint64_t* word(std::uint8_t* at) {
-  return reinterpret_cast<std::uint64_t*>(at);
-}  // atomics need the object, not its bytes
+// Atomics need the object, not its bytes.
+std::uint64_t* word(std::uint8_t* at) { return reinterpret_cast<std::uint64_t*>(at); }
+const std::uint64_t* word(const std::uint8_t* at) { return reinterpret_cast<const std::uint64_t*>(at); }
+std::uint32_t* half(std::uint8_t* at) { return reinterpret_cast<std::uint32_t*>(at); }
+const std::uint32_t* half(const std::uint8_t* at) { return reinterpret_cast<const std::uint32_t*>(at); }
+
+bool is_aligned(const std::uint8_t* at, std::uintptr_t to) {
+  return (reinterpret_cast<std::uintptr_t>(at) & (to - 1)) == 0;
+}
 
 // Which of the two sides is the registered memory, which programs and peers use meanwhile.
 struct In {
   // Bytes at the end that come after all others: programs spin on the last one.
   static constexpr std::size_t kAlone = 1;
   static void byte(std::uint8_t* to, const std::uint8_t* from) { __atomic_store_n(to, *from, __ATOMIC_RELEASE); }
+  static void half(std::uint8_t* to, const std::uint8_t* from) {
+    __atomic_store_n(memory::half(to), load_le<std::uint32_t>(from), __ATOMIC_RELEASE);
+  }
   static void word(std::uint8_t* to, const std::uint8_t* from) {
     __atomic_store_n(memory::word(to), load_le<std::uint64_t>(from), __ATOMIC_RELEASE);
   }
@@ -32,8 +41,11 @@ struct In {
 struct Out {
   static constexpr std::size_t kAlone = 0;
   static void byte(std::uint8_t* to, const std::uint8_t* from) { *to = __atomic_load_n(from, __ATOMIC_ACQUIRE); }
+  static void half(std::uint8_t* to, const std::uint8_t* from) {
+    store_le(to, __atomic_load_n(memory::half(from), __ATOMIC_ACQUIRE));
+  }
   static void word(std::uint8_t* to, const std::uint8_t* from) {
-    store_le(to, __atomic_load_n(reinterpret_cast<const std::uint64_t*>(from), __ATOMIC_ACQUIRE));
+    store_le(to, __atomic_load_n(memory::word(from), __ATOMIC_ACQUIRE));
   }
 };
 
@@ -75,32 +87,38 @@ void copy_lines(std::uint8_t* to, const std::uint8_t* from, std::size_t length) 
 #endif
 }
 
+// Fewer than eight bytes, none beyond a word of `racy`; an aligned half of it in one piece. Apart, since most copies have none of them.
+template <class Way>
+[[gnu::noinline]] void copy_few(std::uint8_t* to, const std::uint8_t* from, std::size_t length,
+                                const std::uint8_t* racy) {
+  std::size_t at = 0;
+  for (; at != length && !(length - at >= 4 && is_aligned(racy + at, 4)); ++at) Way::byte(to + at, from + at);
+  if (at == length) return;
+  Way::half(to + at, from + at);
+  for (at += 4; at != length; ++at) Way::byte(to + at, from + at);
+}
+
 // Upwards: the bytes before the first whole word of `racy`, the words, the bytes behind them.
 template <class Way>
 void copy(std::uint8_t* to, const std::uint8_t* from, std::size_t length, const std::uint8_t* racy) {
+  if (length == 4 && is_aligned(racy, 4)) return Way::half(to, from);  // a flag or a counter
   const std::size_t before = std::min<std::size_t>(-reinterpret_cast<std::uintptr_t>(racy) & 7, length);
-  std::size_t at = 0;
-  for (; at != before; ++at) Way::byte(to + at, from + at);
+  if (before != 0) copy_few<Way>(to, from, before, racy);
+  std::size_t at = before;
   if (length - at >= kLine + Way::kAlone) {
     const std::size_t lines = (length - at - Way::kAlone) / kLine * kLine;
     copy_lines<Way>(to + at, from + at, lines);
     at += lines;
   }
   for (; length - at >= 8; at += 8) Way::word(to + at, from + at);
-  for (; at != length; ++at) Way::byte(to + at, from + at);
+  if (at != length) copy_few<Way>(to + at, from + at, length - at, racy + at);
 }
 
 }  // namespace
 
 namespace detail {
 
-void copy_in_bytes(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
-  if (length == 4 && (reinterpret_cast<std::uintptr_t>(to) & 3) == 0) {  // a flag or a counter: in one piece
-    __atomic_store_n(reinterpret_cast<std::uint32_t*>(to), load_le<std::uint32_t>(from), __ATOMIC_RELEASE);
-    return;
-  }
-  copy<In>(to, from, length, to);
-}
+void copy_in_bytes(std::uint8_t* to, const std::uint8_t* from, std::size_t length) { copy<In>(to, from, length, to); }
 
 void copy_out_bytes(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
   copy<Out>(to, from, length, from);

@@ -1,8 +1,7 @@
 // How bytes of registered memory are touched: copies that race with the program's own accesses, and atomics.
 //
 // Invariant:  copy_in makes the last bytes visible last, so that a program that spins on the end of a message sees all of it;
-//             aligned words of 8 bytes that are copied whole are never torn, nor is an aligned one of 4 bytes that is all there
-//             is to copy.
+//             aligned words of 8 and of 4 bytes that are copied whole are never torn.
 // Threads:    any number, on the same bytes, as with a real NIC.
 // Source:     programs poll on the last byte (perftest); IBTA vol. 1 §9.4.5 (atomics).
 #pragma once

@@ -207,6 +207,66 @@ TEST_P(WholeWords, AreNotTornByACopyOut) {
   EXPECT_EQ(torn, 0);
 }
 
+// The same of aligned words of four bytes, which programs have for flags, lengths and counters: alone, before the first word of eight and
+// behind the last.
+struct Stretch {
+  std::size_t at;
+  std::size_t length;
+};
+class WholeHalves : public testing::TestWithParam<Stretch> {
+ protected:
+  static constexpr int kRounds = 1'000'000;
+  std::size_t first() const { return (at + 3) / 4; }
+  std::size_t end() const { return (at + length) / 4; }
+  std::uint32_t* half(std::size_t i) { return reinterpret_cast<std::uint32_t*>(shared.data()) + i; }
+  static int torn(std::uint32_t half) { return half != 0 && half != ~0u ? 1 : 0; }
+
+  const std::size_t at = GetParam().at;
+  const std::size_t length = GetParam().length;
+  alignas(64) std::array<std::uint8_t, 32> shared{};
+};
+INSTANTIATE_TEST_SUITE_P(Places, WholeHalves,
+                         testing::Values(Stretch{0, 4}, Stretch{4, 4}, Stretch{4, 8}, Stretch{0, 12}, Stretch{0, 7},
+                                         Stretch{3, 6}, Stretch{1, 21}));
+
+TEST_P(WholeHalves, AreNotTornByACopyIn) {
+  const std::array<std::array<std::uint8_t, 32>, 2> values = [] {
+    std::array<std::array<std::uint8_t, 32>, 2> two{};
+    two[1].fill(0xFF);
+    return two;
+  }();
+  std::atomic<bool> done{false};
+  std::thread writer([&] {
+    for (std::size_t i = 0; i < kRounds; ++i) copy_in(shared.data() + at, values[i % 2].data() + i % 3, length);
+    done = true;
+  });
+  int wrong = 0;
+  while (!done) {
+    for (std::size_t i = first(); i != end(); ++i) wrong += torn(__atomic_load_n(half(i), __ATOMIC_ACQUIRE));
+  }
+  writer.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_P(WholeHalves, AreNotTornByACopyOut) {
+  std::atomic<bool> done{false};
+  std::thread writer([&] {
+    for (std::uint32_t value = 0; !done; value = ~value) {
+      for (std::size_t i = first(); i != end(); ++i) __atomic_store_n(half(i), value, __ATOMIC_RELEASE);
+    }
+  });
+  int wrong = 0;
+  std::array<std::uint8_t, 40> copied{};
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    std::uint8_t* const to = copied.data() + round % 3;
+    copy_out(to, shared.data() + at, length);
+    for (std::size_t i = first(); i != end(); ++i) wrong += torn(load_le<std::uint32_t>(to + 4 * i - at));
+  }
+  done = true;
+  writer.join();
+  EXPECT_EQ(wrong, 0);
+}
+
 TEST(Access, AtomicsReturnWhatWasThere) {
   alignas(8) std::array<std::uint8_t, 8> word{};
   store_le<std::uint64_t>(word.data(), 5);
