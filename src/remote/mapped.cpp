@@ -5,23 +5,42 @@
 namespace sluice::remote {
 namespace {
 
-bool is_aligned(const void* at) { return (reinterpret_cast<std::uintptr_t>(at) & 7) == 0; }
+bool is_aligned(const void* at, std::uintptr_t to = 8) {
+  return (reinterpret_cast<std::uintptr_t>(at) & (to - 1)) == 0;
+}
+
+// Bytes before the first aligned word of eight bytes, or of four that are all there.
+bool is_between(const void* at, std::size_t length) {
+  return length > 0 && !is_aligned(at) && !(length >= 4 && is_aligned(at, 4));
+}
 
 // As a program's own stores: word by word, each a release (free on x86), so that whoever sees one sees those before it.
 void copy_words_in(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
-  for (; length > 0 && !is_aligned(to); ++to, ++from, --length) __atomic_store_n(to, *from, __ATOMIC_RELEASE);
+  const auto half = [&] {
+    __atomic_store_n(reinterpret_cast<std::uint32_t*>(to), load_le<std::uint32_t>(from), __ATOMIC_RELEASE);
+    to += 4, from += 4, length -= 4;
+  };
+  for (; is_between(to, length); ++to, ++from, --length) __atomic_store_n(to, *from, __ATOMIC_RELEASE);
+  if (length >= 4 && !is_aligned(to)) half();
   for (; length >= 8; to += 8, from += 8, length -= 8) {
     __atomic_store_n(reinterpret_cast<std::uint64_t*>(to), load_le<std::uint64_t>(from), __ATOMIC_RELEASE);
   }
+  if (length >= 4) half();
   for (; length > 0; ++to, ++from, --length) __atomic_store_n(to, *from, __ATOMIC_RELEASE);
 }
 
 // Copies as a READ does, whatever others store meanwhile: aligned words are never torn, and read in the order of their addresses.
 void read_words(std::uint8_t* to, const std::uint8_t* from, std::size_t length) {
-  for (; length > 0 && !is_aligned(from); ++to, ++from, --length) *to = __atomic_load_n(from, __ATOMIC_ACQUIRE);
+  const auto half = [&] {
+    store_le(to, __atomic_load_n(reinterpret_cast<const std::uint32_t*>(from), __ATOMIC_ACQUIRE));
+    to += 4, from += 4, length -= 4;
+  };
+  for (; is_between(from, length); ++to, ++from, --length) *to = __atomic_load_n(from, __ATOMIC_ACQUIRE);
+  if (length >= 4 && !is_aligned(from)) half();
   for (; length >= 8; to += 8, from += 8, length -= 8) {
     store_le(to, __atomic_load_n(reinterpret_cast<const std::uint64_t*>(from), __ATOMIC_ACQUIRE));
   }
+  if (length >= 4) half();
   for (; length > 0; ++to, ++from, --length) *to = __atomic_load_n(from, __ATOMIC_ACQUIRE);
 }
 

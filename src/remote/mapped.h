@@ -1,8 +1,8 @@
 // The `mapped` backend: memory that other processes of this machine share with us, reached by load and store.
 //
 // Life:       add() ranges -> operations complete within submit() -> clear().
-// Order:      operations take effect in the order of submission. Of a write, aligned words of 8 bytes are stored one after the other in the
-//             order of their addresses and never torn; of a read likewise.
+// Order:      operations take effect in the order of submission. Of a write, aligned words of 8 bytes (before and behind them
+//             of 4) are stored one after the other in the order of their addresses and never torn; of a read likewise.
 // Errors:     kAccessDenied outside of what was added, kMisaligned.
 // Threads:    one owner; the memory itself may be touched by anybody at any time.
 #pragma once
