@@ -269,6 +269,34 @@ TEST(Frame, FindsAnyFlippedBitByChecksumOrIcrcUnlessItIsMasked) {
   }
 }
 
+TEST(Frame, FindsAnyFlippedBitOverIpv6UnlessItIsMasked) {
+  const auto good = write_only(address(true, false), 8);
+  for (std::size_t bit = 14 * 8; bit < good.size() * 8; ++bit) {
+    auto frame = good;
+    frame[bit / 8] ^= static_cast<std::uint8_t>(1 << bit % 8);
+    ParsedFrame parsed;
+    const std::size_t byte = bit / 8;
+    const bool of_ip = (byte == 14 && bit % 8 < 4) || (byte > 14 && byte < 18) || byte == 21;  // class, flow, hop limit
+    const bool masked = of_ip || byte == 54 + 6 || byte == 54 + 7 || byte == 62 + 4;
+    EXPECT_EQ(parse_and_verify(frame, parsed) == Verdict::kOk, masked) << "byte " << byte << " bit " << bit % 8;
+  }
+}
+
+// A17.3.3 to the letter: a copy of the packet with ones where routers may write, behind eight bytes of ones.
+TEST_P(FrameOver, HasTheIcrcOfAMaskedCopy) {
+  const auto [v6, vlan, length] = GetParam();
+  const auto frame = write_only(address(v6, vlan), length);
+  const std::ptrdiff_t ip = vlan ? 18 : 14;
+  std::vector<std::uint8_t> copy(frame.begin() + ip, frame.end() - kIcrcSize);
+  const std::size_t udp = v6 ? 40 : 20;
+  if (v6) copy[0] |= 0x0F;
+  for (const std::size_t byte : v6 ? std::vector<std::size_t>{1, 2, 3, 7} : std::vector<std::size_t>{1, 8, 10, 11})
+    copy[byte] = 0xFF;
+  for (const std::size_t byte : {udp + 6, udp + 7, udp + 8 + 4}) copy[byte] = 0xFF;
+  copy.insert(copy.begin(), 8, 0xFF);
+  EXPECT_EQ(crc32::update(0, copy), load_le<std::uint32_t>(frame.data() + frame.size() - kIcrcSize));
+}
+
 TEST(Frame, GivesADatagramReceiverItsGrh) {
   for (const bool v6 : {false, true}) {
     const auto frame = write_only(address(v6, false), 8);

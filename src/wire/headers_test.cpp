@@ -47,6 +47,43 @@ TEST(Bth, PutsItsFieldsWhereIbtaSays) {
   EXPECT_EQ(bytes, expected);
 }
 
+template <class H>
+std::vector<std::uint8_t> bytes_of(const H& header) {
+  std::vector<std::uint8_t> bytes(H::kSize);
+  header.write(bytes.data());
+  return bytes;
+}
+
+// IBTA §9.3: figures of the extended transport headers.
+TEST(ExtendedHeaders, PutTheirFieldsWhereIbtaSays) {
+  using Bytes = std::vector<std::uint8_t>;
+  EXPECT_EQ(bytes_of(Reth{0x0102030405060708, RKey(0x11121314), 0x21222324}),
+            (Bytes{1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24}));
+  EXPECT_EQ(bytes_of(Aeth{.syndrome = 0x62, .msn = 0x010203}), (Bytes{0x62, 1, 2, 3}));
+  EXPECT_EQ(bytes_of(AtomicEth{0x0102030405060708, RKey(0x11121314), 0x2122232425262728, 0x3132333435363738}),
+            (Bytes{1,    2,    3,    4,    5,    6,    7,    8,    0x11, 0x12, 0x13, 0x14, 0x21, 0x22,
+                   0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38}));
+  EXPECT_EQ(bytes_of(AtomicAckEth{0x0102030405060708}), (Bytes{1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(bytes_of(ImmDt{0x01020304}), (Bytes{1, 2, 3, 4}));
+  EXPECT_EQ(bytes_of(Ieth{RKey(0x01020304)}), (Bytes{1, 2, 3, 4}));
+  EXPECT_EQ(bytes_of(Deth{.qkey = QKey(0x01020304), .source = Qpn(0x111213)}),
+            (Bytes{1, 2, 3, 4, 0, 0x11, 0x12, 0x13}));
+}
+
+TEST(Ipv6, PutsItsFieldsWhereRfc8200Says) {
+  const auto bytes = bytes_of(Ipv6Header{.traffic_class = 0xAB,
+                                         .flow_label = 0xCDEF1,
+                                         .payload_length = 0x1234,
+                                         .hop_limit = 7,
+                                         .source = Gid::parse("fd00::1").value(),
+                                         .destination = Gid::parse("fe00::2").value()});
+  EXPECT_EQ(std::vector(bytes.begin(), bytes.begin() + 9),
+            (std::vector<std::uint8_t>{0x6A, 0xBC, 0xDE, 0xF1, 0x12, 0x34, 17, 7, 0xFD}));
+  EXPECT_EQ(bytes[23], 1);
+  EXPECT_EQ(bytes[24], 0xFE);
+  EXPECT_EQ(bytes[39], 2);
+}
+
 TEST(Aeth, TellsAcksFromNaksFromRnrNaks) {
   EXPECT_TRUE(Aeth::ack(5).is_ack());
   EXPECT_FALSE(Aeth::ack(5).has_credits());
