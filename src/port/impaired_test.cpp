@@ -195,6 +195,57 @@ TEST(ImpairedPort, DelaysEachFrameByTheSameTimeInOrder) {
   EXPECT_EQ(line.take(*line.near).size(), 1u);
 }
 
+TEST(ImpairedPort, ItsDeadlineIsThatOfTheFirstFrameThatIsStillOnItsWay) {
+  Line line(spec_of("tx.delay=10us"));
+  const Duration apart = Duration::microseconds(4);
+  const Duration delay = Duration::microseconds(10);
+  // More than there are slots, three on their way at a time.
+  for (std::uint64_t number = 0; number < 2 * ImpairedLink::kSlots; ++number) {
+    line.take(*line.near);
+    const auto arrived = line.take(*line.far);
+    ASSERT_EQ(arrived.size(), number < 3 ? 0u : 1u) << number;
+    ASSERT_TRUE(line.send(*line.near, number));
+    line.near->flush(line.now);
+    ASSERT_EQ(line.near->next_deadline(),
+              line.now + delay - apart * static_cast<std::int64_t>(std::min<std::uint64_t>(number, 2)))
+        << number;
+    line.now = line.now + apart;
+  }
+}
+
+TEST(ImpairedPort, IsCutAtTheDeadlineThatItTells) {
+  Line line(spec_of("cut=5ms"));
+  line.near->flush(line.now);
+  line.now = line.near->next_deadline();
+  ASSERT_EQ(line.now, Time::at(Duration::milliseconds(5)));
+  line.near->flush(line.now);
+  EXPECT_EQ(line.near->state(), PortState::kDown) << "its owner would wait for this time for ever";
+  EXPECT_EQ(line.near->next_deadline(), Time::never());
+}
+
+// One that has seen much.
+class WornPort final : public Port {
+ public:
+  std::uint8_t* reserve(std::size_t) override { return nullptr; }
+  void commit(std::size_t) override {}
+  bool flush_some(Time) override { return false; }
+  void discard() override {}
+  std::size_t receive(Time, std::span<Frame>) override { return 0; }
+  const PortCounters& counters() const override { return counters_; }
+  std::string name() const override { return "worn"; }
+
+ private:
+  PortCounters counters_{.rx_malformed = 1, .tx_dropped = 2, .tx_discarded = 3, .rx_lost = 4, .resets = 5};
+};
+
+TEST(ImpairedPort, TellsWhatThePortBelowHasLost) {
+  const auto port = impaired(std::make_unique<WornPort>(), {});
+  EXPECT_EQ(port->reserve(64), nullptr);
+  EXPECT_EQ(
+      port->counters(),
+      (PortCounters{.tx_full = 1, .rx_malformed = 1, .tx_dropped = 2, .tx_discarded = 3, .rx_lost = 4, .resets = 5}));
+}
+
 TEST(ImpairedPort, DoesTheSameToTheSameFramesWhateverTheTiming) {
   const auto text = "drop=3%,duplicate=3%,corrupt=3%,reorder=3%,seed=99";
   Line first(spec_of(text));
