@@ -71,6 +71,37 @@ TEST(Runner, NumbersItsValuesFromWhereItIsTold) {
   EXPECT_EQ(read, value_id(1, 4712));
 }
 
+TEST(Runner, ThreadsLoadEachRecordOnceAndNoTwoClientsAreTheSameWriter) {
+  OrderedStore store(OrderedStore::Fault::kNone);
+  Store* const stores[] = {&store};
+  remote::Scheduler scheduler;
+  std::uint64_t loaded = 0;
+  for (const std::uint32_t thread : {0u, 1u, 2u}) {
+    Runner runner(scheduler, stores,
+                  {.records = 20, .clients = 2, .value_bytes = 32, .place = {.thread = thread, .threads = 3}});
+    runner.start_load();
+    for (Time now; !runner.done(); now = now + Duration::microseconds(1)) scheduler.run(now);
+    loaded += runner.completed();
+  }
+  EXPECT_EQ(loaded, 20u);
+  std::map<std::uint32_t, std::vector<Key>> by_writer;
+  for (Key key = 0; key < 20; ++key) {
+    std::vector<std::uint8_t> value(64);
+    scheduler.spawn([](Store& from, Key wanted, std::vector<std::uint8_t>& into) -> remote::Task<void> {
+      into.resize((co_await from.get(wanted, into)).length);
+    }(store, key, value));
+    scheduler.run(Time());
+    const auto id = verify_value(key, value);
+    ASSERT_TRUE(id.has_value()) << key;
+    by_writer[writer_of(*id)].push_back(key);
+  }
+  EXPECT_EQ(by_writer.size(), 6u);
+  for (const auto& [writer, keys] : by_writer) {
+    EXPECT_NE(writer, 0u);
+    for (const Key key : keys) EXPECT_EQ(key % 6, keys.front() % 6) << "of one client of one thread";
+  }
+}
+
 RunResult scans_of(OrderedStore::Fault fault) {
   OrderedStore store(fault);
   Store* const stores[] = {&store};
@@ -92,7 +123,7 @@ TEST(Runner, VerifiesWhatScansFind) {
        {OrderedStore::Fault::kFlippedBit, OrderedStore::Fault::kOutOfOrder, OrderedStore::Fault::kBeforeTheFirst}) {
     const RunResult wrong = scans_of(fault);
     EXPECT_GT(wrong.values_wrong, 100u);
-    EXPECT_FALSE(wrong.errors.empty());
+    EXPECT_EQ(wrong.errors.size(), 10u) << "the first of them";
   }
 }
 
@@ -143,6 +174,7 @@ TEST_F(TimedRun, EachRunHasKeysOfItsOwn) {
   const auto first = std::exchange(store_.keys, {});
   runner_.start_run();
   run_for(110);
+  EXPECT_EQ(runner_.completed(), 100u) << "of this run";
   ASSERT_EQ(store_.keys.size(), first.size());
   EXPECT_NE(store_.keys, first);
 }
@@ -192,6 +224,8 @@ TEST(RunResult, OperationsThatFailedAreNoThroughput) {
   EXPECT_EQ(result.operations(), 1000u);
   EXPECT_EQ(reads.done(), 150u);
   EXPECT_DOUBLE_EQ(result.operations_per_second(), 75);
+  result.ended = result.begun;
+  EXPECT_DOUBLE_EQ(result.operations_per_second(), 0) << "of no time there is no rate";
 }
 
 // One of two threads that has its share done early does nothing for the rest of the time.
@@ -209,6 +243,52 @@ TEST(RunResult, ThroughputOfThreadsIsByTheTimeOfThemAll) {
   all.merge(ran(101, 110));
   EXPECT_DOUBLE_EQ(all.seconds(), 10);
   EXPECT_DOUBLE_EQ(all.operations_per_second(), 200);
+}
+
+TEST(RunResult, OfThreadsIsAllThatTheyHaveDone) {
+  const auto ran = [](std::uint64_t n) {
+    RunResult result;
+    for (RunResult::PerAction& action : result.actions) {
+      action.count = n;
+      action.outcomes[static_cast<std::size_t>(Outcome::kOk)] = n - 1;
+      action.outcomes[static_cast<std::size_t>(Outcome::kUnknown)] = 1;
+      action.latency_ns.record(static_cast<std::int64_t>(n), n - 1);
+    }
+    result.values_verified = 10 * n;
+    result.values_wrong = n;
+    result.errors.assign(n, "of " + std::to_string(n));
+    result.cost = {.round_trips = n,
+                   .remote_operations = 2 * n,
+                   .remote_bytes = 3 * n,
+                   .messages = 4 * n,
+                   .atomics = 5 * n,
+                   .atomics_failed = 6 * n,
+                   .walks = 7 * n};
+    return result;
+  };
+  RunResult all = ran(3);
+  all.merge(ran(8));
+  for (const RunResult::PerAction& action : all.actions) {
+    EXPECT_EQ(action.count, 11u);
+    EXPECT_EQ(action.done(), 9u);
+    EXPECT_EQ(action.latency_ns.count(), 9u);
+    EXPECT_EQ(action.latency_ns.min(), 3);
+    EXPECT_EQ(action.latency_ns.max(), 8);
+  }
+  EXPECT_EQ(all.operations(), 11 * kActions);
+  EXPECT_EQ(all.with_outcome(Outcome::kUnknown), 2 * kActions);
+  EXPECT_EQ(all.values_verified, 110u);
+  EXPECT_EQ(all.values_wrong, 11u);
+  EXPECT_EQ(all.errors.size(), 10u) << "the first of them";
+  EXPECT_EQ(all.errors.front(), "of 3");
+  EXPECT_EQ(all.errors.back(), "of 8");
+  EXPECT_EQ(all.cost.round_trips, 11u);
+  EXPECT_EQ(all.cost.remote_operations, 22u);
+  EXPECT_EQ(all.cost.remote_bytes, 33u);
+  EXPECT_EQ(all.cost.messages, 44u);
+  EXPECT_EQ(all.cost.atomics, 55u);
+  EXPECT_EQ(all.cost.atomics_failed, 66u);
+  EXPECT_EQ(all.cost.walks, 77u);
 }
 
 }  // namespace

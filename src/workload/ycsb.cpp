@@ -123,12 +123,13 @@ Key KeyChooser::choose(const KeySpace& keys, Rng& rng) const {
   switch (distribution_) {
     case KeyDistribution::kUniform: return keys.at(rng.below(count));
     case KeyDistribution::kScrambledZipfian: {
-      // Among more keys than there are, so that hot ones stay the same when one is inserted.
+      // As linear hashing has it (Litwin 1980): an inserted key takes its share from one that is there, and leaves the others theirs. So hot
+      // ones stay the same and as hot as they were.
       std::uint64_t among = items_;
-      while (among < count) among *= kGrowth;
-      std::uint64_t position = fnv(zipf_->draw(rng)) % among;
-      while (position >= count) position = fnv(zipf_->draw(rng)) % among;
-      return keys.at(position);
+      while (among < count) among *= 2;
+      const std::uint64_t hash = fnv(zipf_->draw(rng));
+      const std::uint64_t position = hash % among;
+      return keys.at(position < count ? position : hash % (among / 2));
     }
     case KeyDistribution::kZipfian:
     case KeyDistribution::kLatest:

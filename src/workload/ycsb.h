@@ -7,7 +7,7 @@
 // Source:     Cooper et al., "Benchmarking cloud serving systems with YCSB" (SoCC 2010), table 2 and core workload files A to F: their proportions.
 //             Their zipfian keys are scrambled (ScrambledZipfianGenerator); ours are so only by name (kScrambledZipfian), and the hottest ones
 //             otherwise the oldest. Scrambling as there but for the sign: FNV-1a of a rank among 10^10, modulo the number of keys, where YCSB takes the absolute value of the
-//             hash as a signed number first. So which keys are the hot ones differs, how hot they are does not.
+//             hash as a signed number first. So which keys are the hot ones differs, how hot they are does not, nor does it change while keys are inserted.
 #pragma once
 
 #include <cstdint>
@@ -79,7 +79,7 @@ class KeyChooser {
  public:
   // For `items` keys; it stays right while more are inserted, and draws those, too. REQUIRES: items > 0.
   KeyChooser(KeyDistribution distribution, std::uint64_t items, std::uint32_t theta_thousandths = Zipf::kYcsbTheta);
-  // REQUIRES: not kSequential.
+  // REQUIRES: not kSequential; at least `items` keys.
   Key choose(const KeySpace& keys, Rng& rng) const;
 
  private:

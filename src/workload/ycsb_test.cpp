@@ -140,6 +140,29 @@ TEST(KeyChooser, DrawsWhatIsInsertedFromEveryDistributionOfKeysAndLeavesTheHotOn
   }
 }
 
+TEST(KeyChooser, ScrambledHotKeysStayAsHotAsTheyWereWhileOthersAreInserted) {
+  KeySpace keys(1000);
+  const KeyChooser chooser(KeyDistribution::kScrambledZipfian, 1000);
+  const auto drawn = [&] {
+    Rng rng(8);
+    std::vector<int> seen(keys.count());
+    for (int i = 0; i < 200'000; ++i) ++seen.at(chooser.choose(keys, rng));
+    return seen;
+  };
+  const auto hottest_of = [](const std::vector<int>& seen) {
+    return std::max_element(seen.begin(), seen.end()) - seen.begin();
+  };
+  const auto hottest = hottest_of(drawn());
+  for (const std::uint64_t count : {1001u, 1500u, 2000u, 2001u, 3000u}) {
+    while (keys.count() < count) keys.acknowledge(keys.reserve());
+    const auto seen = drawn();
+    const auto now = hottest_of(seen);
+    // Only when a key is inserted may it take over from the one that had its hash until then.
+    EXPECT_EQ(now % 1000, hottest) << count;
+    EXPECT_NEAR(seen[static_cast<std::size_t>(now)], 200'000 / 26.469, 700) << count;
+  }
+}
+
 TEST(KeySpace, HasEachKeyOnceInTurn) {
   std::vector<int> seen(100);
   for (std::uint32_t thread = 0; thread < 4; ++thread) {
@@ -165,6 +188,16 @@ TEST(KeySpace, OffersAnInsertedKeyOnlyWhenAllBeforeItHaveEnded) {
   EXPECT_EQ(keys.at(11), b);
 }
 
+TEST(KeyDistribution, IsReadByTheNameThatItIsPrintedWith) {
+  using enum KeyDistribution;
+  for (const KeyDistribution distribution : {kUniform, kZipfian, kScrambledZipfian, kLatest, kSequential})
+    EXPECT_EQ(parse_distribution(to_string(distribution)), distribution);
+  EXPECT_EQ(parse_distribution("scrambled"), kScrambledZipfian);
+  const auto unknown = parse_distribution("zipf");
+  ASSERT_FALSE(unknown.has_value());
+  EXPECT_NE(unknown.error().message.find("uniform, zipfian, scrambled, latest, sequential"), std::string::npos);
+}
+
 TEST(Mix, HasTheSharesThatYcsbDefines) {
   Rng rng(7);
   const auto shares = [&rng](std::string_view name) {
@@ -181,6 +214,8 @@ TEST(Mix, HasTheSharesThatYcsbDefines) {
   EXPECT_NEAR(shares("E")[3], 9500, 100);
   EXPECT_NEAR(shares("F")[4], 5000, 250);
   EXPECT_NEAR(shares("w20")[1], 2000, 200);
+  EXPECT_EQ(shares("w100")[1], 10'000);
+  EXPECT_EQ(shares("w0")[0], 10'000);
   for (const auto* bad : {"G", "", "w", "w101", "wx", "AB"}) EXPECT_FALSE(Mix::parse(bad).has_value()) << bad;
   EXPECT_FALSE(Mix::parse("E")->impossible_for({.scan = false}).empty());
   EXPECT_TRUE(Mix::parse("E")->impossible_for({.scan = true}).empty());
