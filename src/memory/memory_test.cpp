@@ -64,6 +64,16 @@ TEST_F(Regions, MayEndWhereTheAddressSpaceEnds) {
   EXPECT_FALSE(table.add({.pd = kDomain, .bytes = bytes, .address = ~0ull - 254}));
 }
 
+TEST_F(Regions, MayBeOfOneByteOrOfNone) {
+  const MutableBytes all(bytes);
+  const Key one = table.add({.pd = kDomain, .bytes = all.first(1), .address = ~0ull, .access = kAllAccess}).value();
+  EXPECT_EQ(fault(one, ~0ull, 1), AccessFault::kNone);
+  EXPECT_EQ(fault(one, ~0ull, 2), AccessFault::kOutOfBounds);
+  const Key none = table.add({.pd = kDomain, .bytes = {}, .address = 0x1000, .access = kAllAccess}).value();
+  EXPECT_EQ(fault(none, 0x1000, 0), AccessFault::kNone);
+  EXPECT_EQ(fault(none, 0x1000, 1), AccessFault::kOutOfBounds);
+}
+
 TEST_F(Regions, NameTheWayToBeRefused) {
   const Key key = add(kRemoteRead);
   EXPECT_EQ(fault(key, 0x1000, 8, kRemoteWrite), AccessFault::kRightMissing);
