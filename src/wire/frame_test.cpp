@@ -182,6 +182,16 @@ TEST(Frame, RefusesIpv6ThatClaimsToBeIpv4) {
   }
 }
 
+TEST(Frame, TakesIpv6AddressesThatOnlyResembleMappedOnes) {
+  for (const char* text : {"::1", "::10.0.0.1", "fd00::ffff:10.0.0.1", "::fffe:10.0.0.1"}) {
+    AddressVector from = address(true, false);
+    from.source = Gid::parse(text).value();
+    EXPECT_EQ(verdict_of(write_only(from, 8)), Verdict::kOk) << text;
+    std::swap(from.source, from.destination);
+    EXPECT_EQ(verdict_of(write_only(from, 8)), Verdict::kOk) << text;
+  }
+}
+
 TEST(Frame, RefusesMoreThanItsLimitEvenWhenIpCanSayIt) {
   const std::size_t longest = kMaxFrameSize - 42 - Bth::kSize - Reth::kSize - kIcrcSize;
   EXPECT_EQ(verdict_of(write_only(address(false, false), longest - longest % 4)), Verdict::kOk);
