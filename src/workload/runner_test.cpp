@@ -175,6 +175,8 @@ TEST_F(TimedRun, EachRunHasKeysOfItsOwn) {
   runner_.start_run();
   run_for(110);
   EXPECT_EQ(runner_.completed(), 100u) << "of this run";
+  EXPECT_EQ(runner_.result().operations(), 100u);
+  EXPECT_EQ(runner_.result().cost.round_trips, 100u);
   ASSERT_EQ(store_.keys.size(), first.size());
   EXPECT_NE(store_.keys, first);
 }

@@ -214,6 +214,7 @@ TEST(Mix, HasTheSharesThatYcsbDefines) {
   EXPECT_NEAR(shares("E")[3], 9500, 100);
   EXPECT_NEAR(shares("F")[4], 5000, 250);
   EXPECT_NEAR(shares("w20")[1], 2000, 200);
+  EXPECT_NEAR(shares("w5")[1], 500, 100);
   EXPECT_EQ(shares("w100")[1], 10'000);
   EXPECT_EQ(shares("w0")[0], 10'000);
   for (const auto* bad : {"G", "", "w", "w101", "wx", "AB"}) EXPECT_FALSE(Mix::parse(bad).has_value()) << bad;
