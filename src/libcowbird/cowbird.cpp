@@ -270,6 +270,10 @@ cowbird_t* open_instance(const cowbird_options_t* options) {
 
 int add_region(cowbird_t* instance, const char* memory_node, uint64_t offset, uint64_t length, int flags) {
   if (memory_node == nullptr) return refuse(COWBIRD_SYSTEM, "a memory node without a name (NULL)");
+  // It is a word of the message to the engine.
+  if (const std::string_view name = memory_node; name.empty() || name.size() > 255 || name.find(' ') != name.npos)
+    return refuse(COWBIRD_SYSTEM,
+                  fmt::format("\"{:.255}\" is no name of a memory node or region: one word of 1 to 255 bytes", name));
   if ((flags & ~COWBIRD_READ_ONLY_REGION) != 0)
     return refuse(COWBIRD_SYSTEM, fmt::format("flags of a region: 0 or COWBIRD_READ_ONLY_REGION, not {}", flags));
   const auto free = std::ranges::find(instance->regions, 0u, &cb::Region::length);

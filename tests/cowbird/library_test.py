@@ -347,6 +347,10 @@ class Library(unittest.TestCase):
         instance, _, _ = self.open()
         self.assertEqual(COWBIRD.region_add(instance, None, 0, 4096, 0), SYSTEM)
         self.assertIn(b"without a name", COWBIRD.last_error())
+        for name in (b"", b"memory 1", b"m" * 5000):
+            self.assertEqual(COWBIRD.region_add(instance, name, 0, 4096, 0), SYSTEM)
+            self.assertIn(b"is no name of a memory node or region", COWBIRD.last_error())
+        self.assertEqual(COWBIRD.region_add(instance, b"m" * 254 + b"1", 0, 4096, 0), 1)
 
     def test_flags_that_there_are_not_are_refused(self):
         self.engine()
