@@ -3,6 +3,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "verbs/objects.h"
 
 namespace sluice::verbs {
@@ -69,6 +71,11 @@ void take_tokens(int descriptor, std::size_t count) {
   for (; count != 0; --count) syscall(SYS_preadv2, descriptor, &into, 1L, kNowhere, kNowhere, RWF_NOWAIT);
 }
 
+int refuse_child() {
+  refuse(ENODEV, "events are the parent's, where the device was opened: a child of a fork has none");
+  return -1;
+}
+
 void Context::tell(const ibv_async_event& event) {
   events.push_back(event);
   add_token(abi.context.async_fd);
@@ -101,6 +108,7 @@ using namespace sluice::verbs;
 
 SLUICE_VERB int ibv_get_async_event(ibv_context* handle, ibv_async_event* event) {
   Context& context = Context::of(handle);
+  if (is_forked()) return refuse_child();
   for (;;) {
     std::uint64_t one = 0;
     if (read(handle->async_fd, &one, sizeof one) != static_cast<ssize_t>(sizeof one)) return -1;

@@ -134,6 +134,10 @@ CompletionQueue* make(ibv_context* context, std::uint32_t entries, void* user, i
                                vector, kMostEntries));
     return nullptr;
   }
+  if (channel != nullptr && channel->context != context) {
+    refuse(EINVAL, "a completion queue and its channel are of one context");
+    return nullptr;
+  }
   auto cq = std::make_unique<CompletionQueue>();
   cq->abi.context = context;
   cq->abi.channel = channel;
@@ -274,6 +278,7 @@ SLUICE_VERB int ibv_destroy_comp_channel(ibv_comp_channel* handle) {
 
 SLUICE_VERB int ibv_get_cq_event(ibv_comp_channel* handle, ibv_cq** cq, void** user) {
   Channel& channel = Channel::of(handle);
+  if (is_forked()) return refuse_child();
   for (;;) {
     std::uint64_t one = 0;
     if (read(handle->fd, &one, sizeof one) != static_cast<ssize_t>(sizeof one)) return -1;

@@ -40,6 +40,28 @@ bool has_peer(rdma_cm_id* id) {
   return false;
 }
 
+// As librdmacm: what the device cannot do is refused, which the greatest number never is ("as much as there is"); and without a queue
+// pair of the id's somebody has to say which.
+bool are_possible(const ConnectionId& id, const rdma_conn_param* conn) {
+  if (id.is_datagram()) return true;
+  if (conn == nullptr && id.abi.qp == nullptr) {
+    refuse(EINVAL, "rdma_cm: the id has no queue pair, and no parameters name one");
+    return false;
+  }
+  if (conn == nullptr) return true;
+  const rc::AdapterLimits& limits = nic_of(id).adapter().config().limits;
+  const auto beyond = [](std::uint8_t asked, std::uint8_t all, std::uint32_t most) {
+    return asked != all && asked > most;
+  };
+  if (!beyond(conn->responder_resources, RDMA_MAX_RESP_RES, limits.max_reads_in_flight) &&
+      !beyond(conn->initiator_depth, RDMA_MAX_INIT_DEPTH, limits.max_reads_started))
+    return true;
+  refuse(EINVAL, fmt::format("rdma_cm: {} READs at once to answer and {} to start: the device has at most {} and {}",
+                             conn->responder_resources, conn->initiator_depth, limits.max_reads_in_flight,
+                             limits.max_reads_started));
+  return false;
+}
+
 std::vector<std::uint8_t> private_data_of(const rdma_conn_param* conn) {
   if (conn == nullptr || conn->private_data == nullptr) return {};
   const auto* const bytes = static_cast<const std::uint8_t*>(conn->private_data);
@@ -277,6 +299,8 @@ SLUICE_VERB void rdma_destroy_event_channel(rdma_event_channel* channel) {
 SLUICE_VERB int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context, rdma_port_space space) {
   if (space == RDMA_PS_IPOIB)
     return failed(EOPNOTSUPP, "rdma_cm: RDMA_PS_IPOIB is not supported; RDMA_PS_TCP and RDMA_PS_UDP are");
+  if (space != RDMA_PS_TCP && space != RDMA_PS_UDP && space != RDMA_PS_IB)
+    return failed(EINVAL, fmt::format("rdma_cm: {:#x} is no port space", static_cast<unsigned>(space)));
   ibv_context* const verbs = open_context();
   if (verbs == nullptr) return -1;
   auto id = std::make_unique<ConnectionId>();
@@ -325,6 +349,7 @@ SLUICE_VERB int rdma_destroy_id(rdma_cm_id* handle) {
 SLUICE_VERB int rdma_bind_addr(rdma_cm_id* handle, sockaddr* address) {
   ConnectionId& id = ConnectionId::of(handle);
   if (!take_device(*handle)) return -1;
+  if (id.bound || id.remote != wire::Gid{}) return failed(EINVAL, "rdma_cm: the id has its address already");
   if (bind_to(id, address) != 0) return -1;
   expect_listener(id);
   return 0;
@@ -335,6 +360,8 @@ SLUICE_VERB int rdma_resolve_addr(rdma_cm_id* handle, sockaddr* source, sockaddr
   auto gid = gid_of(destination);
   if (!gid) return failed(EAFNOSUPPORT, "rdma_cm: IPv4 and IPv6 addresses only");
   if (!take_device(*handle)) return -1;
+  if (id.remote != wire::Gid{} || id.listening)
+    return failed(EINVAL, "rdma_cm: the id listens, or has its peer's address already");
   ProcessNic& nic = nic_of(id);
   if (source != nullptr && bind_to(id, source) != 0) return -1;
   const wire::Gid own = own_gid(nic, gid->is_v4());
@@ -399,6 +426,8 @@ SLUICE_VERB int rdma_connect(rdma_cm_id* handle, rdma_conn_param* conn) {
     if (id.connection || id.resolution || id.incoming || id.listening)
       return failed(EINVAL,
                     "rdma_cm: an id connects once, and one that listens, or that a request has made, not at all");
+    if (handle->route.path_rec == nullptr) return failed(EINVAL, "rdma_cm: resolve the route first");
+    if (!are_possible(id, conn)) return -1;
     if ((id.is_datagram() ? resolve(id, conn) : connect(id, conn)) != 0) return -1;
     nic.transmit();
   }
@@ -411,6 +440,7 @@ SLUICE_VERB int rdma_accept(rdma_cm_id* handle, rdma_conn_param* conn) {
   {
     ProcessNic& nic = nic_of(id);
     const NicLock guard(nic.lock());
+    if (!are_possible(id, conn)) return -1;
     if ((id.is_datagram() ? answer(id, conn) : accept(id, conn)) != 0) return -1;
     nic.transmit();
   }

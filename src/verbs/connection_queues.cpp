@@ -115,6 +115,10 @@ SLUICE_VERB int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* a) {
     refuse(EINVAL, "rdma_cm: one queue pair an id, RC or UD as its port space, once its address is resolved");
     return -1;
   }
+  if ((a->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 && a->pd != nullptr && a->pd->context != id->verbs) {
+    refuse(EINVAL, "rdma_cm: the protection domain is of another context than the id's verbs");
+    return -1;
+  }
   const rdma_cm_id before = *id;
   const ibv_qp_init_attr_ex given = *a;
   if ((a->comp_mask & IBV_QP_INIT_ATTR_PD) == 0) {

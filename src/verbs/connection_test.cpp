@@ -431,6 +431,103 @@ TEST_F(Connections, NeedThePeersAddressBesidesTheirOwn) {
   ASSERT_EQ(rdma_destroy_id(id), 0);
 }
 
+TEST_F(Connections, NeedARoute) {
+  rdma_cm_id* id = nullptr;
+  ASSERT_EQ(rdma_create_id(client, &id, nullptr, RDMA_PS_TCP), 0);
+  sockaddr_in to = address(7340);
+  ASSERT_EQ(rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&to), 2000), 0);
+  expect(client, RDMA_CM_EVENT_ADDR_RESOLVED);
+  make_queue_pair(id);
+  expect_that_it_cannot_connect(id);
+  destroy(id);
+}
+
+void expect_invalid(const char* what, int outcome) {
+  EXPECT_EQ(outcome, -1) << what;
+  EXPECT_EQ(errno, EINVAL) << what;
+  errno = 0;
+}
+
+TEST_F(Connections, AskForNothingThatTheDeviceCannotDo) {
+  ibv_device_attr limits{};
+  ASSERT_EQ(ibv_query_device(device, &limits), 0);
+  const auto beyond = [](int most) { return static_cast<std::uint8_t>(most + 1); };
+  rdma_conn_param to_answer{}, to_start{}, all{};
+  to_answer.responder_resources = beyond(limits.max_qp_rd_atom);
+  to_start.initiator_depth = beyond(limits.max_qp_init_rd_atom);
+  all.responder_resources = RDMA_MAX_RESP_RES;
+  all.initiator_depth = RDMA_MAX_INIT_DEPTH;
+  rdma_cm_id* const listener = listening(7341);
+  rdma_cm_id* const active = resolved(7341);
+  expect_invalid("no queue pair is named", rdma_connect(active, nullptr));
+  make_queue_pair(active);
+  expect_invalid("answers", rdma_connect(active, &to_answer));
+  expect_invalid("starts", rdma_connect(active, &to_start));
+  ASSERT_EQ(rdma_connect(active, &all), 0);
+  rdma_cm_id* const passive = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+  expect_invalid("no queue pair is named", rdma_accept(passive, nullptr));
+  make_queue_pair(passive);
+  expect_invalid("answers", rdma_accept(passive, &to_answer));
+  expect_invalid("starts", rdma_accept(passive, &to_start));
+  ASSERT_EQ(rdma_accept(passive, nullptr), 0) << "as the request has it";
+  expect(client, RDMA_CM_EVENT_ESTABLISHED);
+  expect(server, RDMA_CM_EVENT_ESTABLISHED);
+  ibv_qp_attr a{};
+  ibv_qp_init_attr init{};
+  ASSERT_EQ(ibv_query_qp(passive->qp, &a, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(a.max_dest_rd_atomic, limits.max_qp_rd_atom);
+  EXPECT_EQ(a.max_rd_atomic, limits.max_qp_rd_atom);
+  destroy(active);
+  destroy(passive);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+TEST_F(Connections, HaveOneAddressAndOnePeer) {
+  rdma_cm_id* none = nullptr;
+  expect_invalid("no such port space", rdma_create_id(client, &none, nullptr, static_cast<rdma_port_space>(7)));
+  sockaddr_in at = address(7343);
+  sockaddr_in to = address(7344);
+  auto* const own = reinterpret_cast<sockaddr*>(&at);
+  auto* const peer = reinterpret_cast<sockaddr*>(&to);
+  rdma_cm_id* const listener = listening(7342);
+  expect_invalid("bound", rdma_bind_addr(listener, own));
+  expect_invalid("listens", rdma_resolve_addr(listener, nullptr, peer, 2000));
+  EXPECT_EQ(ntohs(rdma_get_src_port(listener)), 7342);
+  rdma_cm_id* const active = resolved(7342);
+  expect_invalid("has a peer", rdma_resolve_addr(active, nullptr, peer, 2000));
+  expect_invalid("has an address", rdma_bind_addr(active, own));
+  EXPECT_EQ(ntohs(rdma_get_dst_port(active)), 7342);
+  EXPECT_FALSE(is_readable(client));
+  make_queue_pair(active);
+  rdma_conn_param parameters{};
+  ASSERT_EQ(rdma_connect(active, &parameters), 0);
+  rdma_cm_id* const passive = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+  expect_invalid("came from a peer", rdma_resolve_addr(passive, nullptr, peer, 2000));
+  expect_invalid("came to an address", rdma_bind_addr(passive, own));
+  EXPECT_EQ(rdma_destroy_id(passive), 0);
+  expect(client, RDMA_CM_EVENT_REJECTED);
+  destroy(active);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+TEST_F(Connections, HaveTheQueuePairOfADomainOfTheirContext) {
+  rdma_cm_id* const id = resolved(7345);
+  ibv_pd* const pd = ibv_alloc_pd(device);  // of a context that the program has opened itself
+  ibv_qp_init_attr init{};
+  init.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+  init.qp_type = IBV_QPT_RC;
+  ibv_cq* const cq = ibv_create_cq(device, 4, nullptr, nullptr, 0);
+  expect_invalid("another domain", rdma_create_qp(id, pd, &init));
+  EXPECT_EQ(id->qp, nullptr);
+  EXPECT_EQ(id->send_cq, nullptr);
+  init.send_cq = init.recv_cq = cq;
+  expect_invalid("another domain, with its queues", rdma_create_qp(id, pd, &init));
+  expect_invalid("other queues", rdma_create_qp(id, nullptr, &init));
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+  ASSERT_EQ(rdma_destroy_id(id), 0);
+}
+
 TEST_F(Connections, AreNotRejectedWithMoreThanAMessageHolds) {
   const std::vector<std::uint8_t> data(255, 7);
   rdma_cm_id* const listener = listening(7329);
@@ -527,7 +624,6 @@ TEST_F(Connections, DoNotShareAPort) {
   yes = 0;
   ASSERT_EQ(rdma_set_option(second, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof yes), 0);
   ASSERT_EQ(rdma_destroy_id(first), 0);
-  EXPECT_EQ(bind(), 0);
   ASSERT_EQ(rdma_listen(second, 1), 0);
   ASSERT_EQ(rdma_destroy_id(second), 0);
   ASSERT_EQ(rdma_destroy_id(listening(7326)), 0);
@@ -618,6 +714,8 @@ TEST_P(ConnectionsOfAnAddress, AreForWhoListensAtIt) {
     EXPECT_EQ(rdma_create_id(client, &id, nullptr, GetParam()), 0);
     EXPECT_EQ(rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&to), 2000), 0);
     expect(client, RDMA_CM_EVENT_ADDR_RESOLVED);
+    EXPECT_EQ(rdma_resolve_route(id, 2000), 0);
+    expect(client, RDMA_CM_EVENT_ROUTE_RESOLVED);
     make_queue_pair(id);
     rdma_conn_param parameters{};
     EXPECT_EQ(rdma_connect(id, &parameters), 0);
@@ -675,7 +773,7 @@ int next_descriptor() {
 TEST_F(Connections, TakeTheCompletionQueuesThatTheirIdHas) {
   rdma_cm_id* const listener = listening(7322);
   rdma_cm_id* const active = resolved(7322);
-  ibv_cq* const mine = ibv_create_cq(device, 16, nullptr, nullptr, 0);
+  ibv_cq* const mine = ibv_create_cq(active->verbs, 16, nullptr, nullptr, 0);
   active->send_cq = active->recv_cq = mine;
   make_queue_pair(active);
   EXPECT_EQ(active->qp->send_cq, mine);
@@ -701,8 +799,8 @@ TEST_F(Connections, TakeTheCompletionQueuesThatTheirIdHas) {
 
 TEST_F(Connections, WhoseQueuePairCannotBeMadeKeepTheCompletionQueuesTheyHad) {
   rdma_cm_id* const id = resolved(7323);
-  ibv_cq* const mine = ibv_create_cq(device, 16, nullptr, nullptr, 0);
-  ibv_cq* const other = ibv_create_cq(device, 16, nullptr, nullptr, 0);
+  ibv_cq* const mine = ibv_create_cq(id->verbs, 16, nullptr, nullptr, 0);
+  ibv_cq* const other = ibv_create_cq(id->verbs, 16, nullptr, nullptr, 0);
   id->send_cq = mine;
   ibv_qp_init_attr wanted{};
   wanted.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};

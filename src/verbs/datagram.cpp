@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 #include "base/bytes.h"
+#include "rc/neighbor_discovery.h"
 #include "verbs/objects.h"
 
 using namespace sluice;
@@ -36,6 +38,12 @@ Addresses addresses_of(const std::uint8_t* grh) {
   return found;
 }
 
+// As ibv_init_ah_from_wc(3) has it: unlike its neighbours it returns no errno.
+int failed(std::string_view why) {
+  refuse(EINVAL, why);
+  return -1;
+}
+
 }  // namespace
 
 SLUICE_VERB ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
@@ -57,6 +65,10 @@ SLUICE_VERB ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
                                ah->destination.gid.to_string(), attributes->grh.sgid_index));
     return nullptr;
   }
+  if (rc::is_multicast(ah->destination.gid)) {
+    refuse(EOPNOTSUPP, "multicast is not supported");
+    return nullptr;
+  }
   const NicLock guard(domain.nic().lock());
   ++domain.users;
   return &ah.release()->abi;
@@ -76,11 +88,11 @@ SLUICE_VERB int ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port, ibv
                                     ibv_ah_attr* attributes) {
   std::memset(attributes, 0, sizeof *attributes);
   attributes->port_num = port;
-  if ((wc->wc_flags & IBV_WC_GRH) == 0) return refuse(EINVAL, "address handle: the completion has no GRH");
+  if ((wc->wc_flags & IBV_WC_GRH) == 0) return failed("address handle: the completion has no GRH");
   const Addresses addresses = addresses_of(reinterpret_cast<const std::uint8_t*>(grh));
   const auto& gids = Context::of(context).nic->settings().gids;
   const auto own = std::ranges::find(gids, addresses.destination);
-  if (own == gids.end()) return refuse(EINVAL, "address handle: the message was not for an address of ours");
+  if (own == gids.end()) return failed("address handle: the message was not for an address of ours");
   attributes->is_global = 1;
   std::ranges::copy(addresses.source.bytes, attributes->grh.dgid.raw);
   attributes->grh.sgid_index = static_cast<std::uint8_t>(own - gids.begin());

@@ -330,7 +330,10 @@ SLUICE_VERB int ibv_close_device(ibv_context* context) {
   Context& c = Context::of(context);
   {
     const NicLock locked(c.nic->lock());
-    if (c.queue_pairs != 0) return refuse(EBUSY, "device: queue pairs still use it");
+    if (c.queue_pairs != 0) {
+      refuse(EBUSY, "device: queue pairs still use it");
+      return -1;  // as its man page has it
+    }
     std::erase(machine().contexts, &c);
   }
   close(c.abi.context.async_fd);

@@ -21,6 +21,8 @@ namespace sluice::verbs {
 int refuse(int error, std::string_view why);
 // This is a child of the process that opened the device, where its NIC has stayed.
 bool is_forked();
+// What calls for an event return there: to read its token would take it from the parent, whose thread then never wakes for it.
+int refuse_child();
 // Descriptors of events (eventfd, EFD_SEMAPHORE) hold a token for each event that nobody has fetched. REQUIRE: the lock, and that the
 // event is put into its queue, or these have been taken out. In the child of a fork nothing happens: they are the parent's.
 void add_token(int descriptor);

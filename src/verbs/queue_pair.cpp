@@ -175,6 +175,12 @@ QueuePair* make(ibv_pd* pd, ibv_qp_init_attr& a) {
     refuse(EINVAL, "a queue pair needs a completion queue for sends and one for receives");
     return nullptr;
   }
+  const ibv_context* const context = pd->context;
+  if (a.send_cq->context != context || a.recv_cq->context != context ||
+      (a.srq != nullptr && a.srq->context != context)) {
+    refuse(EINVAL, "a queue pair and its domain and queues are of one context: one ibv_open_device, or the id's verbs");
+    return nullptr;
+  }
   auto pair = std::make_unique<QueuePair>();
   ProcessNic& nic = Domain::of(pd).nic();
   const NicLock guard(nic.lock());
@@ -209,7 +215,7 @@ QueuePair* make(ibv_pd* pd, ibv_qp_init_attr& a) {
 
 }  // namespace
 
-ibv_qp* create_extended_queue_pair(ibv_context*, ibv_qp_init_attr_ex* a) {
+ibv_qp* create_extended_queue_pair(ibv_context* context, ibv_qp_init_attr_ex* a) {
   constexpr std::uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   constexpr std::uint64_t kOperations = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
                                         IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
@@ -217,6 +223,10 @@ ibv_qp* create_extended_queue_pair(ibv_context*, ibv_qp_init_attr_ex* a) {
                                         IBV_QP_EX_WITH_SEND_WITH_INV;
   if ((a->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || a->pd == nullptr) {
     refuse(EINVAL, "a queue pair needs a protection domain");
+    return nullptr;
+  }
+  if (a->pd->context != context) {
+    refuse(EINVAL, "a queue pair and its protection domain are of one context");
     return nullptr;
   }
   const bool extended = (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
@@ -266,12 +276,15 @@ SLUICE_VERB int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   if (!changes) return refuse(EINVAL, changes.error().message);
   // A UD queue pair has no path of its own: its address handles have, and those of programs are IPv4 ones.
   if (qp->qp_type == IBV_QPT_UD && to == IBV_QPS_RTR) changes->source_gid_index = ipv4_index(nic.settings().gids);
-  // Counts for one move to SQD, which may tell at once.
+  // Counts for one move to SQD, which may tell at once: noted before, and taken back if nothing comes of the move.
+  const std::uint8_t noted = pair.attributes.en_sqd_async_notify;
   if (to == IBV_QPS_SQD && from != IBV_QPS_SQD)
     pair.attributes.en_sqd_async_notify =
         (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 ? attributes->en_sqd_async_notify : std::uint8_t{0};
-  if (auto moved = nic.adapter().modify(nic.now(), *pair.pair, *changes); !moved)
+  if (auto moved = nic.adapter().modify(nic.now(), *pair.pair, *changes); !moved) {
+    pair.attributes.en_sqd_async_notify = noted;
     return refuse(EINVAL, moved.error().message);
+  }
   if (to == IBV_QPS_RESET) pair.attributes = {};
   merge(pair.attributes, *attributes, mask);
   qp->state = to;

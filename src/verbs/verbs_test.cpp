@@ -173,7 +173,50 @@ TEST(Handles, AreBusyWhileOthersUseThem) {
   EXPECT_EQ(ibv_dealloc_pd(pair.pd), EBUSY);
   EXPECT_EQ(ibv_destroy_cq(pair.cq[0]), EBUSY);
   EXPECT_EQ(ibv_destroy_comp_channel(pair.channel), EBUSY);
-  EXPECT_EQ(ibv_close_device(pair.context), EBUSY);
+  errno = 0;
+  EXPECT_EQ(ibv_close_device(pair.context), -1) << "ibv_close_device(3): no errno, unlike the others";
+  EXPECT_EQ(errno, EBUSY);
+}
+
+TEST(Handles, OfTwoContextsDoNotGoTogether) {
+  LoopbackPair pair;
+  ibv_context* const other = open_device();
+  ibv_pd* const pd = ibv_alloc_pd(other);
+  ibv_cq* const cq = ibv_create_cq(other, 1, nullptr, nullptr, 0);
+  ibv_srq_init_attr few{.srq_context = nullptr, .attr = {.max_wr = 1, .max_sge = 1, .srq_limit = 0}};
+  ibv_srq* const srq = ibv_create_srq(pd, &few);
+  const auto refused = [](const char* what, const auto& call) {
+    errno = 0;
+    EXPECT_EQ(call(), nullptr) << what;
+    EXPECT_EQ(errno, EINVAL) << what;
+  };
+  const auto make = [&](const auto& change) {
+    ibv_qp_init_attr_ex a{};
+    a.send_cq = a.recv_cq = pair.cq[0];
+    a.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+    a.qp_type = IBV_QPT_RC;
+    a.comp_mask = IBV_QP_INIT_ATTR_PD;
+    a.pd = pair.pd;
+    change(a);
+    return ibv_create_qp_ex(pair.context, &a);
+  };
+  refused("sends' queue", [&] { return make([&](auto& a) { a.send_cq = cq; }); });
+  refused("receives' queue", [&] { return make([&](auto& a) { a.recv_cq = cq; }); });
+  refused("shared receives", [&] { return make([&](auto& a) { a.srq = srq; }); });
+  refused("domain", [&] { return make([&](auto& a) { a.pd = pd; }); });
+  refused("all but the context", [&] {
+    return make([&](auto& a) {
+      a.send_cq = a.recv_cq = cq;
+      a.pd = pd;
+      a.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;  // else the header asks the domain alone
+      a.send_ops_flags = IBV_QP_EX_WITH_SEND;
+    });
+  });
+  refused("channel", [&] { return ibv_create_cq(other, 1, nullptr, pair.channel, 0); });
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+  EXPECT_EQ(ibv_close_device(other), 0);
 }
 
 TEST(QueuePair, NeedsAllThatATransitionAsksForAndNothingElse) {
@@ -539,6 +582,17 @@ TEST(Errors, WhatIsNotSupportedSaysSo) {
     EXPECT_EQ(errno, EOPNOTSUPP) << what;
   };
   refused("memory window", [&] { return ibv_alloc_mw(pair.pd, IBV_MW_TYPE_1); });
+  refused("address handle of an IPv4 group", [&] {
+    ibv_ah_attr to = pair.path();
+    to.grh.dgid.raw[12] = 224;
+    return ibv_create_ah(pair.pd, &to);
+  });
+  refused("address handle of an IPv6 group", [&] {
+    ibv_ah_attr to = pair.path();
+    to.grh.sgid_index = 0;
+    to.grh.dgid = group;
+    return ibv_create_ah(pair.pd, &to);
+  });
   refused("dma-buf", [&] { return ibv_reg_dmabuf_mr(pair.pd, 0, 8, 0, 0, IBV_ACCESS_LOCAL_WRITE); });
   refused("another process's device", [&] { return ibv_import_device(0); });
   refused("another process's domain", [&] { return ibv_import_pd(pair.context, 0); });
@@ -660,6 +714,25 @@ TEST_P(DatagramOfGid, CarriesAGrhFromWhichTheAnswerFindsItsWay) {
   EXPECT_EQ(std::memcmp(back.grh.dgid.raw, to.grh.dgid.raw, 16), 0);
   EXPECT_EQ(back.grh.sgid_index, GetParam() == 3 ? 1 : GetParam()) << "the first with that address";
   EXPECT_EQ(ibv_destroy_ah(ah), 0);
+}
+
+TEST(Datagram, WithoutAGrhOrForSomebodyElseNamesNobodyToAnswer) {
+  LoopbackPair pair;
+  ibv_wc wc{};
+  ibv_grh grh{};
+  ibv_ah_attr back{};
+  const auto refused = [&] {
+    errno = 0;
+    EXPECT_EQ(ibv_init_ah_from_wc(pair.context, 1, &wc, &grh, &back), -1);
+    EXPECT_EQ(errno, EINVAL);
+    errno = 0;
+    EXPECT_EQ(ibv_create_ah_from_wc(pair.pd, &wc, &grh, 1), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+  };
+  refused();
+  wc.wc_flags = IBV_WC_GRH;
+  grh.version_tclass_flow = 0x60;
+  refused();
 }
 
 TEST(Extended, PostsWhatWasPutTogetherAllOrNothing) {
@@ -979,6 +1052,42 @@ TEST(Fork, LeavesTheParentsNicAloneAndTheChildWithoutOne) {
   EXPECT_EQ(status, 0);
   ASSERT_EQ(pair.post(0, IBV_WR_RDMA_WRITE, pair.piece(0, 8), 8192), 0);
   EXPECT_EQ(pair.status(0), IBV_WC_SUCCESS);
+}
+
+TEST(Fork, LeavesEventsToTheParent) {
+  LoopbackPair pair({.shared_receives = true});
+  pair.connect();
+  ASSERT_EQ(ibv_req_notify_cq(pair.cq[0], 0), 0);
+  ASSERT_EQ(pair.post(0, IBV_WR_RDMA_WRITE, pair.piece(0, 8), 8192), 0);
+  ASSERT_EQ(pair.status(0), IBV_WC_SUCCESS);
+  ibv_qp_attr error{};
+  error.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(pair.qp[0], &error, IBV_QP_STATE), 0);
+  ibv_cq* from = nullptr;
+  void* user = nullptr;
+  ibv_async_event event{};
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(10);
+    errno = 0;
+    bool fine = ibv_get_cq_event(pair.channel, &from, &user) == -1 && errno == ENODEV;
+    errno = 0;
+    fine = ibv_get_async_event(pair.context, &event) == -1 && errno == ENODEV && fine;
+    _exit(fine ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  for (const int descriptor : {pair.channel->fd, pair.context->async_fd}) {
+    pollfd ready{descriptor, POLLIN, 0};
+    ASSERT_EQ(poll(&ready, 1, 0), 1) << "the child has taken it";
+  }
+  ASSERT_EQ(ibv_get_cq_event(pair.channel, &from, &user), 0);
+  EXPECT_EQ(from, pair.cq[0]);
+  ibv_ack_cq_events(from, 1);
+  ASSERT_EQ(ibv_get_async_event(pair.context, &event), 0);
+  EXPECT_EQ(event.element.qp, pair.qp[0]);
+  ibv_ack_async_event(&event);
 }
 
 TEST(Fork, WaitsUntilNobodyIsInTheNic) {
