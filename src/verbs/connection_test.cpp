@@ -1,5 +1,6 @@
 // rdma_cm between two ids of one NIC, over its loopback: requests that nobody takes, and what channels say of events that are gone.
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
@@ -9,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "verbs/loopback_pair.h"
@@ -164,6 +166,28 @@ TEST_F(Connections, GoAlongWithAListenerThatChangesItsChannel) {
   rdma_destroy_event_channel(other);
 }
 
+TEST_F(Connections, LeaveTheEventsOfOthersBehindOnTheirChannel) {
+  const auto ask = [&] {
+    rdma_cm_id* id = nullptr;
+    EXPECT_EQ(rdma_create_id(client, &id, nullptr, RDMA_PS_TCP), 0);
+    sockaddr_in to = address(7346);
+    EXPECT_EQ(rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&to), 2000), 0);
+    return id;
+  };
+  rdma_cm_id* const first = ask();
+  rdma_cm_id* const moves = ask();
+  rdma_cm_id* const last = ask();
+  rdma_event_channel* const other = rdma_create_event_channel();
+  ASSERT_EQ(rdma_migrate_id(moves, other), 0);
+  EXPECT_EQ(expect(client, RDMA_CM_EVENT_ADDR_RESOLVED), first);
+  EXPECT_EQ(expect(client, RDMA_CM_EVENT_ADDR_RESOLVED), last);
+  EXPECT_FALSE(is_readable(client));
+  EXPECT_EQ(expect(other, RDMA_CM_EVENT_ADDR_RESOLVED), moves);
+  EXPECT_FALSE(is_readable(other));
+  for (rdma_cm_id* const id : {first, moves, last}) EXPECT_EQ(rdma_destroy_id(id), 0);
+  rdma_destroy_event_channel(other);
+}
+
 TEST_F(Connections, BeyondTheBacklogAreRejected) {
   rdma_cm_id* const listener = listening(7306, 1);
   rdma_cm_id* const first = connecting(7306);
@@ -307,6 +331,70 @@ TEST_F(Connections, MayBeRejectedByWhoAskedAndSeesTheAnswer) {
   EXPECT_EQ(rdma_destroy_id(active), 0);
   destroy(passive);
   ASSERT_EQ(rdma_destroy_id(listener), 0);
+}
+
+// As programs do that make their queue pairs without rdma_cm, and move them as rdma_init_qp_attr says.
+TEST_F(Connections, TellHowTheProgramsOwnQueuePairsAreMoved) {
+  rdma_cm_id* const listener = listening(7347);
+  rdma_cm_id* const active = resolved(7347);
+  LoopbackPair pair({.rnr_retries = 6});
+  const auto move = [](rdma_cm_id* id, ibv_qp* qp, ibv_qp_state to) {
+    ibv_qp_attr a{};
+    int mask = 0;
+    a.qp_state = to;
+    ASSERT_EQ(rdma_init_qp_attr(id, &a, &mask), 0);
+    ASSERT_EQ(ibv_modify_qp(qp, &a, mask), 0);
+  };
+  const auto refused = [](rdma_cm_id* id, ibv_qp_state to) {
+    ibv_qp_attr a{};
+    int mask = 0;
+    a.qp_state = to;
+    errno = 0;
+    EXPECT_EQ(rdma_init_qp_attr(id, &a, &mask), -1);
+    EXPECT_EQ(errno, EINVAL);
+  };
+  rdma_conn_param parameters{};
+  parameters.responder_resources = 3;
+  parameters.initiator_depth = 2;
+  parameters.retry_count = 5;
+  parameters.rnr_retry_count = 6;
+  parameters.qp_num = pair.qp[0]->qp_num;
+  move(active, pair.qp[0], IBV_QPS_INIT);
+  refused(active, IBV_QPS_RTR);
+  ASSERT_EQ(rdma_connect(active, &parameters), 0);
+  refused(active, IBV_QPS_RTR);
+  rdma_cm_id* const passive = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+  parameters.responder_resources = 2;
+  parameters.initiator_depth = 3;
+  parameters.qp_num = pair.qp[1]->qp_num;
+  for (const ibv_qp_state to : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) move(passive, pair.qp[1], to);
+  refused(passive, IBV_QPS_SQD);
+  ASSERT_EQ(rdma_accept(passive, &parameters), 0);
+  expect(client, RDMA_CM_EVENT_CONNECT_RESPONSE);
+  for (const ibv_qp_state to : {IBV_QPS_RTR, IBV_QPS_RTS}) move(active, pair.qp[0], to);
+  ASSERT_EQ(rdma_establish(active), 0);
+  expect(server, RDMA_CM_EVENT_ESTABLISHED);
+  for (const int side : {0, 1}) {
+    ibv_qp_attr a{};
+    ibv_qp_init_attr init{};
+    ASSERT_EQ(ibv_query_qp(pair.qp[side], &a, IBV_QP_STATE, &init), 0);
+    EXPECT_EQ(a.qp_state, IBV_QPS_RTS);
+    EXPECT_EQ(a.dest_qp_num, pair.qp[1 - side]->qp_num);
+    EXPECT_EQ(a.path_mtu, IBV_MTU_4096);
+    EXPECT_EQ(a.ah_attr.grh.sgid_index, kGidIndex);
+    EXPECT_EQ(a.retry_cnt, 5);
+    EXPECT_EQ(a.rnr_retry, 6);
+    EXPECT_NE(a.timeout, 0);
+    EXPECT_NE(a.min_rnr_timer, 0);
+    ASSERT_EQ(pair.post_receive(1 - side, 1, pair.piece(0, 8)), 0);
+    ASSERT_EQ(pair.post(side, IBV_WR_SEND, pair.piece(64, 8)), 0);
+    EXPECT_EQ(pair.status(side), IBV_WC_SUCCESS);
+    EXPECT_EQ(pair.status(1 - side), IBV_WC_SUCCESS);
+  }
+  ASSERT_EQ(rdma_disconnect(passive), 0) << "what has been accepted can be ended";
+  expect(server, RDMA_CM_EVENT_DISCONNECTED);
+  expect(client, RDMA_CM_EVENT_DISCONNECTED);
+  for (rdma_cm_id* const id : {active, passive, listener}) EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
 TEST_F(Connections, ThatAreEstablishedCannotBeRejected) {
@@ -566,7 +654,13 @@ TEST_F(Connections, OfDatagramsAreNotRejectedWithMoreThanAMessageHolds) {
   EXPECT_EQ(rdma_reject(request, data.data(), 137), -1);
   EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(rdma_reject(request, data.data(), 136), 0);
-  expect(client, RDMA_CM_EVENT_UNREACHABLE);
+  rdma_cm_event* event = nullptr;
+  ASSERT_TRUE(is_readable(client, 20'000));
+  ASSERT_EQ(rdma_get_cm_event(client, &event), 0);
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_UNREACHABLE);
+  EXPECT_EQ(event->status, 2) << "IB_SIDR_REJECT";
+  EXPECT_EQ(event->param.ud.private_data_len, 136);
+  ASSERT_EQ(rdma_ack_cm_event(event), 0);
   for (rdma_cm_id* const id : {active, request, listener}) EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
@@ -605,6 +699,33 @@ TEST_F(Connections, OfDatagramsAskOnce) {
   expect(client, RDMA_CM_EVENT_ESTABLISHED);
   expect_that_it_cannot_connect(active);
   for (rdma_cm_id* const id : {active, passive, listener}) EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+TEST_F(Connections, OfDatagramsAreAnsweredWithAQueuePair) {
+  rdma_cm_id* listener = nullptr;
+  ASSERT_EQ(rdma_create_id(server, &listener, nullptr, RDMA_PS_UDP), 0);
+  sockaddr_in at = address(7348);
+  ASSERT_EQ(rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&at)), 0);
+  ASSERT_EQ(rdma_listen(listener, 1), 0);
+  rdma_cm_id* const active = resolved(7348, RDMA_PS_UDP);
+  ASSERT_EQ(rdma_connect(active, nullptr), 0);
+  rdma_cm_id* const passive = expect(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+  errno = 0;
+  EXPECT_EQ(rdma_accept(passive, nullptr), -1) << "none is named";
+  EXPECT_EQ(errno, EINVAL);
+  make_queue_pair(passive);
+  ASSERT_EQ(rdma_accept(passive, nullptr), 0);
+  rdma_cm_event* event = nullptr;
+  ASSERT_TRUE(is_readable(client, 20'000));
+  ASSERT_EQ(rdma_get_cm_event(client, &event), 0);
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_ESTABLISHED);
+  EXPECT_EQ(event->status, 0);
+  EXPECT_EQ(event->param.ud.qp_num, passive->qp->qp_num);
+  EXPECT_EQ(event->param.ud.qkey, std::uint32_t{RDMA_UDP_QKEY});
+  ASSERT_EQ(rdma_ack_cm_event(event), 0);
+  EXPECT_EQ(rdma_destroy_id(active), 0);
+  destroy(passive);
+  ASSERT_EQ(rdma_destroy_id(listener), 0);
 }
 
 TEST_F(Connections, DoNotShareAPort) {
@@ -872,6 +993,114 @@ TEST_F(Connections, HaveNoEventAtNoAddress) {
   errno = 0;
   EXPECT_EQ(rdma_ack_cm_event(nullptr), -1);
   EXPECT_EQ(errno, EINVAL);
+}
+
+rdma_addrinfo* addresses(const char* node, const char* port, rdma_addrinfo hints) {
+  rdma_addrinfo* found = nullptr;
+  EXPECT_EQ(rdma_getaddrinfo(node, port, &hints, &found), 0);
+  return found;
+}
+
+TEST_F(Connections, FindTheAddressesOfNames) {
+  rdma_addrinfo hints{};
+  hints.ai_flags = RAI_NUMERICHOST;
+  rdma_addrinfo* found = addresses("10.77.0.9", "7349", hints);
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(found->ai_qp_type, IBV_QPT_RC);
+  EXPECT_EQ(found->ai_port_space, RDMA_PS_TCP);
+  EXPECT_EQ(found->ai_src_addr, nullptr);
+  EXPECT_EQ(found->ai_next, nullptr);
+  const sockaddr_in wanted = address(7349);
+  ASSERT_EQ(found->ai_dst_len, sizeof wanted);
+  EXPECT_EQ(std::memcmp(found->ai_dst_addr, &wanted, sizeof wanted), 0);
+
+  // What is known already is the answer where no name is asked for.
+  hints = {};
+  hints.ai_dst_addr = found->ai_dst_addr;
+  hints.ai_dst_len = found->ai_dst_len;
+  hints.ai_port_space = RDMA_PS_UDP;
+  rdma_addrinfo* const known = addresses(nullptr, nullptr, hints);
+  ASSERT_NE(known, nullptr);
+  EXPECT_EQ(known->ai_qp_type, IBV_QPT_UD);
+  EXPECT_NE(known->ai_dst_addr, found->ai_dst_addr) << "a copy";
+  EXPECT_EQ(std::memcmp(known->ai_dst_addr, &wanted, sizeof wanted), 0);
+  rdma_freeaddrinfo(known);
+  rdma_freeaddrinfo(found);
+
+  hints = {};
+  hints.ai_flags = RAI_PASSIVE | RAI_FAMILY;
+  hints.ai_family = AF_INET6;
+  found = addresses(nullptr, "7349", hints);
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(found->ai_dst_addr, nullptr);
+  ASSERT_NE(found->ai_src_addr, nullptr);
+  EXPECT_EQ(found->ai_src_addr->sa_family, AF_INET6);
+  rdma_freeaddrinfo(found);
+
+  rdma_addrinfo* nothing = nullptr;
+  errno = 0;
+  EXPECT_EQ(rdma_getaddrinfo(nullptr, nullptr, nullptr, &nothing), -1);
+  EXPECT_EQ(errno, EINVAL);
+  hints = {};
+  hints.ai_flags = RAI_NUMERICHOST;
+  EXPECT_EQ(rdma_getaddrinfo("no address", "7349", &hints, &nothing), EAI_NONAME);
+  EXPECT_EQ(nothing, nullptr);
+}
+
+// Without channels calls wait, and their ids have the events.
+TEST_F(Connections, AreMadeByEndpointsThatWait) {
+  rdma_addrinfo hints{};
+  hints.ai_flags = RAI_PASSIVE | RAI_NUMERICHOST;
+  rdma_addrinfo* const at = addresses("10.77.0.9", "7350", hints);
+  hints.ai_flags = RAI_NUMERICHOST;
+  rdma_addrinfo* const to = addresses("10.77.0.9", "7350", hints);
+  ibv_qp_init_attr init{};
+  init.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 16};
+  rdma_cm_id* listener = nullptr;
+  ibv_qp_init_attr for_each = init;
+  ASSERT_EQ(rdma_create_ep(&listener, at, nullptr, &for_each), 0);
+  ASSERT_EQ(rdma_listen(listener, 1), 0);
+  rdma_cm_id* active = nullptr;
+  ASSERT_EQ(rdma_create_ep(&active, to, nullptr, &init), 0);
+  ASSERT_NE(active->qp, nullptr);
+  const char question[] = "how are you";
+  std::thread asks([&] {
+    rdma_conn_param parameters{};
+    parameters.private_data = question;
+    parameters.private_data_len = sizeof question;
+    EXPECT_EQ(rdma_connect(active, &parameters), 0);
+    EXPECT_EQ(active->event->event, RDMA_CM_EVENT_ESTABLISHED);
+    EXPECT_EQ(rdma_post_send(active, nullptr, const_cast<char*>(question), sizeof question, nullptr,
+                             IBV_SEND_INLINE | IBV_SEND_SIGNALED),
+              0);
+    ibv_wc wc{};
+    EXPECT_EQ(rdma_get_send_comp(active, &wc), 1);
+    EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+  });
+  rdma_cm_id* passive = nullptr;
+  ASSERT_EQ(rdma_get_request(listener, &passive), 0);
+  ASSERT_NE(passive->qp, nullptr);
+  ASSERT_NE(passive->event, nullptr);
+  EXPECT_EQ(passive->event->event, RDMA_CM_EVENT_CONNECT_REQUEST);
+  EXPECT_STREQ(static_cast<const char*>(passive->event->param.conn.private_data), question);
+  char answer[64] = {};
+  ibv_mr* const mr = rdma_reg_msgs(passive, answer, sizeof answer);
+  ASSERT_NE(mr, nullptr);
+  ASSERT_EQ(rdma_post_recv(passive, nullptr, answer, sizeof answer, mr), 0);
+  ASSERT_EQ(rdma_accept(passive, nullptr), 0);
+  EXPECT_EQ(passive->event->event, RDMA_CM_EVENT_ESTABLISHED);
+  ibv_wc wc{};
+  ASSERT_EQ(rdma_get_recv_comp(passive, &wc), 1);
+  EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+  EXPECT_STREQ(answer, question);
+  asks.join();
+  ASSERT_EQ(rdma_disconnect(active), 0);
+  EXPECT_EQ(active->event->event, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(rdma_disconnect(passive), 0);
+  EXPECT_EQ(rdma_dereg_mr(mr), 0);
+  for (rdma_cm_id* const id : {active, passive, listener}) rdma_destroy_ep(id);
+  rdma_freeaddrinfo(at);
+  rdma_freeaddrinfo(to);
 }
 
 TEST_F(Connections, KnowThePortsOfBothEnds) {
