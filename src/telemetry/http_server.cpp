@@ -148,7 +148,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpAddress& address
                                                       : "is the port taken?";
     return fail(fmt::format("cannot listen at {}: {}; {}", address.text, std::strerror(errno), hint));
   }
-  server->bound_ = true;
+  if (address.is_unix()) server->socket_file_ = socket_at(host);
   const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
   server->listening_at_ = address.is_unix() ? address.text : fmt::format("{}:{}", shown, bound);
   server->listener_ = std::thread([&http] { http.listen_after_bind(); });
@@ -160,7 +160,14 @@ HttpServer::~HttpServer() {
   stopping_ = true;
   server_->stop();
   if (listener_.joinable()) listener_.join();
-  if (bound_ && address_.is_unix()) unlink(address_.text.c_str());
+  if (socket_file_ && socket_at(address_.text) == socket_file_) unlink(address_.text.c_str());
+}
+
+// Nothing: there is none.
+std::optional<HttpServer::FileId> HttpServer::socket_at(const std::string& path) {
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return std::nullopt;
+  return FileId{status.st_dev, status.st_ino};
 }
 
 void HttpServer::guard() {

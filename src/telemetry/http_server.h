@@ -16,6 +16,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -63,7 +64,8 @@ class HttpServer {
   static constexpr int kMaxNesting = 64;
   static constexpr int kMaxValues = 1 << 16;  // parsed, each takes many times its bytes
 
-  // Replaces a socket file that is there; TCP ports that are taken are an error. `add_routes` is called before the first request can come.
+  // Replaces a socket file that is there, and leaves one alone at its end that has replaced its own; TCP ports that are taken are an error.
+  // `add_routes` is called before the first request can come.
   static Result<std::unique_ptr<HttpServer>> start(const HttpAddress& address,
                                                    const std::function<void(HttpServer&)>& add_routes,
                                                    std::size_t threads = kThreads);
@@ -101,7 +103,15 @@ class HttpServer {
   std::uint64_t handshakes_failed() const;
 
  private:
+  // A file, whatever it is called.
+  struct FileId {
+    std::uint64_t device = 0;
+    std::uint64_t inode = 0;
+    friend bool operator==(const FileId&, const FileId&) = default;
+  };
+
   HttpServer(HttpAddress address, std::unique_ptr<PatientServer> server);
+  static std::optional<FileId> socket_at(const std::string& path);
   void guard();
   bool may_still_read(const httplib::Request& request) const;
   bool may_still_change(const httplib::Request& request) const;
@@ -115,7 +125,7 @@ class HttpServer {
   std::atomic<int> streams_{0};
   std::atomic<int> pours_{0};
   std::atomic<bool> stopping_{false};
-  bool bound_ = false;
+  std::optional<FileId> socket_file_;  // that we have made
   std::thread listener_;
 };
 

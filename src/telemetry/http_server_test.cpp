@@ -551,22 +551,46 @@ TEST_F(HttpServerTest, EndsThoughSomebodyReadsAStream) {
   reader.join();
 }
 
-TEST(HttpServer, AUnixSocketIsOursAloneAndGoesWithTheServer) {
-  std::string folder = (std::filesystem::temp_directory_path() / "sluice-test-XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  const std::string path = folder + "/a.sock";
-  auto server = HttpServer::start(
-      {path}, [](HttpServer& s) { s.serve("/hello", "text/plain", [] { return std::string("hello"); }); });
-  ASSERT_TRUE(server) << server.error().message;
+class UnixHttpServerTest : public testing::Test {
+ protected:
+  UnixHttpServerTest() { EXPECT_NE(mkdtemp(folder_.data()), nullptr); }
+  ~UnixHttpServerTest() override { std::filesystem::remove_all(folder_); }
+  std::string path() const { return folder_ + "/a.sock"; }
+  // That answers with this word.
+  std::unique_ptr<HttpServer> serve(const std::string& word) const {
+    auto server =
+        HttpServer::start({path()}, [word](HttpServer& s) { s.serve("/word", "text/plain", [word] { return word; }); });
+    EXPECT_TRUE(server) << server.error().message;
+    return server ? std::move(*server) : nullptr;
+  }
+  // Empty: nobody answers.
+  std::string ask() const {
+    httplib::Client client(path(), 80);
+    client.set_address_family(AF_UNIX);
+    const auto answer = client.Get("/word");
+    return answer ? answer->body : "";
+  }
+
+ private:
+  std::string folder_ = (std::filesystem::temp_directory_path() / "sluice-test-XXXXXX").string();
+};
+
+TEST_F(UnixHttpServerTest, ItsSocketIsOursAloneAndGoesWithIt) {
+  auto server = serve("hello");
   struct stat status {};
-  ASSERT_EQ(stat(path.c_str(), &status), 0);
+  ASSERT_EQ(stat(path().c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0077, 0u);
-  httplib::Client client(path, 80);
-  client.set_address_family(AF_UNIX);
-  EXPECT_EQ(client.Get("/hello")->body, "hello");
-  server->reset();
-  EXPECT_FALSE(std::filesystem::exists(path));
-  std::filesystem::remove_all(folder);
+  EXPECT_EQ(ask(), "hello");
+  server.reset();
+  EXPECT_FALSE(std::filesystem::exists(path()));
+}
+
+// As a daemon does that was stopped for longer than its lease, and finds when it goes on that another has its name.
+TEST_F(UnixHttpServerTest, WhoseSocketWasReplacedLeavesThatOfItsSuccessor) {
+  auto first = serve("first");
+  const auto second = serve("second");
+  first.reset();
+  EXPECT_EQ(ask(), "second");
 }
 
 }  // namespace
