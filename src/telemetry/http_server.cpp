@@ -151,14 +151,13 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpAddress& address
   if (address.is_unix()) server->socket_file_ = socket_at(host);
   const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
   server->listening_at_ = address.is_unix() ? address.text : fmt::format("{}:{}", shown, bound);
-  server->listener_ = std::thread([&http] { http.listen_after_bind(); });
-  while (!http.is_running()) std::this_thread::yield();
+  server->listener_ = std::thread([&patient = *server->server_] { patient.serve(); });
   return server;
 }
 
 HttpServer::~HttpServer() {
   stopping_ = true;
-  server_->stop();
+  server_->end();
   if (listener_.joinable()) listener_.join();
   if (socket_file_ && socket_at(address_.text) == socket_file_) unlink(address_.text.c_str());
 }

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -549,6 +550,35 @@ TEST_F(HttpServerTest, EndsThoughSomebodyReadsAStream) {
   while (!reading) std::this_thread::yield();
   server_.reset();
   reader.join();
+}
+
+// As where the whole machine has no file descriptor left, for a moment.
+class PoorServer final : public PatientServer {
+ public:
+  using PatientServer::PatientServer;
+
+ private:
+  int accept_one(int listening) override {
+    const int socket = PatientServer::accept_one(listening);
+    if (socket < 0 || failed_++ >= 3) return socket;
+    close(socket);
+    errno = ENFILE;
+    return -1;
+  }
+  int failed_ = 0;
+};
+
+TEST(PatientServer, ServesOnWhereTheKernelHadNoRoomForOneWhoCame) {
+  PoorServer server(4);
+  server.Get("/word",
+             [](const httplib::Request&, httplib::Response& response) { response.set_content("hello", "text/plain"); });
+  const int port = server.bind_to_any_port("127.0.0.1");
+  std::thread serving([&] { server.serve(); });
+  int answered = 0;
+  for (int i = 0; i < 5; ++i) answered += httplib::Client("127.0.0.1", port).Get("/word") ? 1 : 0;
+  EXPECT_EQ(answered, 2);
+  server.end();
+  serving.join();
 }
 
 class UnixHttpServerTest : public testing::Test {

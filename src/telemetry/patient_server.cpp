@@ -40,6 +40,11 @@ void set_blocking(int socket, bool blocking) {
   fcntl(socket, F_SETFL, blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK);
 }
 
+void set_patience(int socket, int which, std::chrono::milliseconds patience) {
+  const timeval time{.tv_sec = patience.count() / 1000, .tv_usec = patience.count() % 1000 * 1000};
+  setsockopt(socket, SOL_SOCKET, which, &time, sizeof time);
+}
+
 // Who is at the other end, for telling one from many: an IPv4 address (as IPv6 has it, too), or the network of an IPv6 address, which all are
 // one's own. All who come over a UNIX socket are one.
 std::string address_of(int socket) {
@@ -232,7 +237,7 @@ struct PatientServer::Guest {
 };
 
 // Where connections are until their requests have come, without a thread each; then they are given to one.
-class PatientServer::Hall final : public httplib::TaskQueue {
+class PatientServer::Hall final {
  public:
   Hall(PatientServer& server, std::size_t threads)
       : server_(server),
@@ -242,16 +247,14 @@ class PatientServer::Hall final : public httplib::TaskQueue {
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         pool_(threads),
         express_(server.hurried_.empty() ? nullptr : std::make_unique<httplib::ThreadPool>(kHurried)),
-        usher_([this] { attend(); }) {
-    server_.hall_ = this;
-  }
-  ~Hall() override {
+        usher_([this] { attend(); }) {}
+  ~Hall() {
     if (wake_ >= 0) close(wake_);
   }
-  // What cpp-httplib wants done with a connection it has accepted is done at once: it comes to admit().
-  void enqueue(std::function<void()> task) override { task(); }
+  Hall(const Hall&) = delete;
+  Hall& operator=(const Hall&) = delete;
   void admit(socket_t socket);
-  void shutdown() override;
+  void shutdown();
 
  private:
   void attend();
@@ -309,7 +312,6 @@ void PatientServer::Hall::shutdown() {
   usher_.join();
   pool_.shutdown();
   if (express_) express_->shutdown();
-  server_.hall_ = nullptr;
 }
 
 void PatientServer::Hall::attend() {
@@ -464,18 +466,40 @@ void PatientServer::Hall::refuse(const Guest& guest) {
   if (guest.tls && guest.said_something && !guest.is_known) ++server_.handshakes_failed_;
 }
 
-PatientServer::PatientServer(std::size_t threads, std::shared_ptr<TlsServerContext> tls) : tls_(std::move(tls)) {
-  new_task_queue = [this, threads] {
-    // cpp-httplib's backlog of 5 is full with a few who come at once, and the kernel lets the next wait a second.
-    ::listen(svr_sock_, kBacklog);
-    return new Hall(*this, threads);
-  };
+PatientServer::PatientServer(std::size_t threads, std::shared_ptr<TlsServerContext> tls)
+    : threads_(threads), tls_(std::move(tls)) {}
+
+PatientServer::~PatientServer() {
+  end();
+  if (ended_ >= 0) ::close(ended_);
 }
 
-bool PatientServer::process_and_close_socket(socket_t socket) {
-  hall_->admit(socket);
-  return true;
+void PatientServer::serve() {
+  constexpr std::chrono::milliseconds kTryAgain{1};
+  // cpp-httplib's backlog of 5 is full with a few who come at once, and the kernel lets the next wait a second.
+  ::listen(svr_sock_, kBacklog);
+  Hall hall(*this, threads_);
+  for (int listening = svr_sock_; listening != INVALID_SOCKET; listening = svr_sock_) {
+    const int socket = accept_one(listening);
+    if (socket < 0) {
+      std::this_thread::sleep_for(kTryAgain);
+      continue;
+    }
+    set_patience(socket, SO_RCVTIMEO, kReading);
+    set_patience(socket, SO_SNDTIMEO, kWriting);
+    hall.admit(socket);
+  }
+  hall.shutdown();
 }
+
+void PatientServer::end() {
+  const int listening = svr_sock_.exchange(INVALID_SOCKET);
+  if (listening == INVALID_SOCKET) return;
+  ended_ = listening;
+  ::shutdown(listening, SHUT_RDWR);
+}
+
+int PatientServer::accept_one(int listening) { return accept4(listening, nullptr, nullptr, SOCK_CLOEXEC); }
 
 void PatientServer::process(Guest& guest) {
   bool closed = false;

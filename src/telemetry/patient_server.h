@@ -13,8 +13,9 @@
 // Waiting:       kMostWaiting connections whose request has not come, and kMostHeld bytes of them: the next takes the place of the oldest from
 //                the address that has most of them. As many whose request is there and waits for a thread; then the kernel keeps the others,
 //                so that no more descriptors are taken.
-// Threads:       `threads` that answer, and kHurried; one that listens to those who have not asked yet, and cpp-httplib's that accepts.
-// Source:        cpp-httplib 0.11: Server::process_and_close_socket, TaskQueue.
+// Accepting:     is tried again when the kernel has no descriptor or no memory for one who comes (cpp-httplib's own loop would end for good).
+// Threads:       `threads` that answer, and kHurried; one that listens to those who have not asked yet, and serve()'s, which accepts.
+// Source:        cpp-httplib 0.11: Server::process_request, ThreadPool.
 #pragma once
 
 #include <httplib.h>
@@ -30,7 +31,7 @@
 
 namespace sluice::telemetry {
 
-class PatientServer final : public httplib::Server {
+class PatientServer : public httplib::Server {
  public:
   static constexpr std::chrono::milliseconds kFirstByte{1000};
   static constexpr std::chrono::milliseconds kReading{5000};
@@ -46,21 +47,30 @@ class PatientServer final : public httplib::Server {
 
   // `tls` null: plain HTTP.
   explicit PatientServer(std::size_t threads, std::shared_ptr<TlsServerContext> tls = nullptr);
+  ~PatientServer() override;
 
   // Requests to this path are soon done, and must not wait. REQUIRES: it does not listen yet.
   void hurry(const std::string& path) { hurried_.insert(path); }
   std::uint64_t handshakes_failed() const { return handshakes_failed_; }
 
+  // Until end(), which any thread may call. REQUIRES: it is bound.
+  void serve();
+  void end();
+
+ protected:
+  // As accept4().
+  virtual int accept_one(int listening);
+
  private:
   struct Guest;
   class Hall;
 
-  bool process_and_close_socket(socket_t socket) override;
   void process(Guest& guest);
 
+  std::size_t threads_;
   std::shared_ptr<TlsServerContext> tls_;
   std::set<std::string, std::less<>> hurried_;
-  Hall* hall_ = nullptr;  // cpp-httplib's, while it listens
+  std::atomic<int> ended_{-1};  // the socket that was listened at: closed when serve() does not look at it any more
   std::atomic<std::uint64_t> handshakes_failed_{0};
 };
 
