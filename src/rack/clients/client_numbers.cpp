@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -13,11 +12,6 @@ namespace sluice::rack {
 namespace {
 
 std::string name_of(std::uint32_t store) { return fmt::format("fusee-{:08x}-", store); }
-
-bool is_removed(const ports::Descriptor& file) {
-  struct stat status {};
-  return fstat(file.get(), &status) != 0 || status.st_nlink == 0;
-}
 
 }  // namespace
 
@@ -46,7 +40,7 @@ std::vector<ClientNumbers> ClientNumbers::abandoned(const RunDirectory& run, std
     ClientNumbers one;
     one.path_ = entry.path().string();
     one.file_ = ports::Descriptor(open(one.path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!one.file_ || flock(one.file_.get(), LOCK_EX | LOCK_NB) != 0 || is_removed(one.file_)) continue;
+    if (!one.file_ || flock(one.file_.get(), LOCK_EX | LOCK_NB) != 0 || is_removed(one.file_.get())) continue;
     std::ifstream in(one.path_);
     for (std::uint32_t number = 0; in >> number;) one.numbers_.push_back(number);
     // Empty: one that is just being made.

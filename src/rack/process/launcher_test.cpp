@@ -15,6 +15,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <map>
 
 #include "ports/unix_socket.h"
@@ -350,6 +351,32 @@ TEST_F(LauncherTest, OneSwitchLivesInARunDirectory) {
     EXPECT_THAT(second.error().message, HasSubstr("is this rack up already?"));
   }
   EXPECT_TRUE(RunLock::of_switch(launcher_->directory()));
+}
+
+// Of this process, to this file.
+std::size_t descriptors_of(const std::string& file) {
+  std::size_t all = 0;
+  std::error_code closed_meanwhile;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    if (std::filesystem::read_symlink(entry.path(), closed_meanwhile) == file) ++all;
+  }
+  return all;
+}
+
+TEST_F(LauncherTest, ALockOnAFileThatWasRemovedMeanwhileIsNone) {
+  const RunDirectory& run = launcher_->directory();
+  ASSERT_TRUE(run.prepare());
+  const std::string file = std::filesystem::canonical(run.path()).string() + "/switch.lease";
+  ports::Descriptor cleaner(open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(flock(cleaner.get(), LOCK_EX), 0);
+  auto comes = std::async(std::launch::async, [&] { return RunLock::of_switch(run); });
+  while (descriptors_of(file) != 2 && comes.wait_for(std::chrono::milliseconds(0)) != std::future_status::ready) {
+  }
+  ASSERT_TRUE(std::filesystem::remove(file));
+  cleaner.close();
+  const auto first = comes.get();
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_FALSE(RunLock::of_switch(run)) << "two switches in one run directory";
 }
 
 TEST_F(LauncherTest, RefusesARunDirectoryThatIsNotOurs) {

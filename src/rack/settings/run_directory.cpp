@@ -175,8 +175,6 @@ void RunDirectory::clear() const {
   const bool has_directory = has_switch();
   const auto is_in_use = [&](const std::string& name, bool is_directory) {
     if (name.ends_with(".sock")) return is_served(path_ + "/" + name);
-    if (name.ends_with(".lease") || name.ends_with(".lock") || name.ends_with(".clients"))
-      return is_held(path_ + "/" + name);
     if (const auto at = name.find(".journal"); at != std::string::npos) return is_held(lease_file(name.substr(0, at)));
     if (name.starts_with("directory.sqlite") || name.ends_with(".new")) return has_directory;
     if (!is_directory) return false;
@@ -187,6 +185,10 @@ void RunDirectory::clear() const {
     const std::string name = entry.path().filename().string();
     const bool is_directory = std::filesystem::is_directory(entry.symlink_status(ignored));
     if (!is_ours(entry.path(), name) || is_in_use(name, is_directory)) continue;
+    // A lock is ours while its file goes: whoever takes it next finds that the file is gone.
+    const bool is_lock = name.ends_with(".lease") || name.ends_with(".lock") || name.ends_with(".clients");
+    const ports::Descriptor lock(is_lock ? open(entry.path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1);
+    if (lock && flock(lock.get(), LOCK_EX | LOCK_NB) != 0) continue;
     if (is_directory)
       ports::HostDirectory(entry.path().string()).remove();
     else
@@ -218,17 +220,25 @@ Result<RunLock> RunLock::of_tenants(const std::string& file) {
 // A process that was killed keeps what it holds until its last thread has ended.
 Result<RunLock> RunLock::take(const std::string& path, const std::string& taken) {
   constexpr std::chrono::milliseconds kDying{1000};
-  const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (descriptor < 0) return fail(fmt::format("cannot open {}: {}", path, std::strerror(errno)));
   const auto give_up = std::chrono::steady_clock::now() + kDying;
-  while (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
-    if (std::chrono::steady_clock::now() >= give_up) {
-      close(descriptor);
-      return fail(taken);
+  for (;;) {
+    const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (descriptor < 0) return fail(fmt::format("cannot open {}: {}", path, std::strerror(errno)));
+    while (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+      if (std::chrono::steady_clock::now() >= give_up) {
+        close(descriptor);
+        return fail(taken);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (!is_removed(descriptor)) return RunLock(descriptor);
+    close(descriptor);
   }
-  return RunLock(descriptor);
+}
+
+bool is_removed(int descriptor) {
+  struct stat status {};
+  return fstat(descriptor, &status) != 0 || status.st_nlink == 0;
 }
 
 RunLock::~RunLock() {

@@ -77,6 +77,9 @@ class RunDirectory {
   std::string path_;
 };
 
+// Whether an open file has no name any more: a lock on it keeps nobody out, for whoever comes next makes a file of his own.
+bool is_removed(int descriptor);
+
 // Held by `up` and `down`, so that two of them do not mix, and by a switch. Released when destroyed, or when the process dies.
 class RunLock {
  public:
