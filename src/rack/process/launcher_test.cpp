@@ -379,6 +379,21 @@ TEST_F(LauncherTest, ALockOnAFileThatWasRemovedMeanwhileIsNone) {
   EXPECT_FALSE(RunLock::of_switch(run)) << "two switches in one run directory";
 }
 
+TEST_F(LauncherTest, LeavesTheStateOfASwitchAloneThatDoesNotListenYet) {
+  const RunDirectory& run = launcher_->directory();
+  ASSERT_TRUE(run.prepare());
+  {
+    const auto starting = RunLock::of_switch(run);
+    std::ofstream(run.directory_state()) << "SQLite format 3 and so on";
+    ASSERT_TRUE(launcher_->up({daemon("a", kGood)}));
+    EXPECT_TRUE(std::filesystem::exists(run.directory_state()));
+    EXPECT_EQ(launcher_->down().value(), 1u);
+    EXPECT_TRUE(std::filesystem::exists(run.directory_state()));
+  }
+  EXPECT_EQ(launcher_->down().value(), 0u);
+  EXPECT_FALSE(std::filesystem::exists(run.directory_state()));
+}
+
 TEST_F(LauncherTest, RefusesARunDirectoryThatIsNotOurs) {
   std::ofstream(folder_ + "/file") << "x";
   EXPECT_THAT(RunDirectory(folder_ + "/file").prepare().error().message, HasSubstr("must be a directory of your own"));

@@ -172,7 +172,7 @@ bool is_ours(const std::filesystem::path& path, const std::string& name) {
 
 void RunDirectory::clear() const {
   std::error_code ignored;
-  const bool has_directory = has_switch();
+  const bool has_directory = has_switch() || is_held(lease_file("switch"));  // one that starts does not listen yet
   const auto is_in_use = [&](const std::string& name, bool is_directory) {
     if (name.ends_with(".sock")) return is_served(path_ + "/" + name);
     if (const auto at = name.find(".journal"); at != std::string::npos) return is_held(lease_file(name.substr(0, at)));
