@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "nic/quiet_thread.h"
+#include "rack/settings/run_directory.h"
 
 namespace sluice::rack {
 namespace {
@@ -48,7 +49,7 @@ class Membership::LeaseFile {
     const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (descriptor < 0) return nullptr;
     auto file = std::unique_ptr<LeaseFile>(new LeaseFile(descriptor));
-    return flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? std::move(file) : nullptr;
+    return flock(descriptor, LOCK_EX | LOCK_NB) == 0 && !is_removed(descriptor) ? std::move(file) : nullptr;
   }
   ~LeaseFile() { close(descriptor_); }
 
@@ -74,8 +75,10 @@ class Membership::LeaseFile {
 Result<std::unique_ptr<Membership>> Membership::join(Directory& directory, NodeDescription description,
                                                      MembershipConfig config, OnChange on_change) {
   const auto give_up = std::chrono::steady_clock::now() + to_chrono(config.patience);
-  auto file = config.lease_file.empty() ? nullptr : LeaseFile::take(config.lease_file);
+  std::unique_ptr<LeaseFile> file;
   for (;;) {
+    // A process that was killed keeps it until its last thread has ended.
+    if (!file && !config.lease_file.empty()) file = LeaseFile::take(config.lease_file);
     // Whoever had the name is dead: nobody else holds the file.
     if (file && file->read().value != 0) static_cast<void>(directory.leave(file->read()));
     auto joined = directory.join(description, config.lease);
@@ -169,12 +172,21 @@ void Membership::keep_lease() {
       if (stopping_) return;
       if (std::exchange(changed_, false)) untold_ = true;
     }
+    if (!file_ && !config_.lease_file.empty()) take_file();
     if (untold_) {
       const std::lock_guard order(publishing_);
       untold_ = !tell();  // else again with the next renewal
     }
     renew_once();
   }
+}
+
+// Who had it before us was only stopped, and may have ended since.
+void Membership::take_file() {
+  file_ = LeaseFile::take(config_.lease_file);
+  if (!file_) return;
+  const std::lock_guard lock(mutex_);
+  file_->write(lease_);
 }
 
 // REQUIRES: publishing_ is held.

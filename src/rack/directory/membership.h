@@ -28,7 +28,7 @@ struct MembershipConfig {
   // Called whenever join() finds the name taken; true: wait on, however long that takes. Null: as `patience` says.
   std::function<bool(const Error&)> on_taken{};
   // Where the lease is written down while this process lives, so that its successor need not wait for its end. Empty: nowhere. A file that
-  // a living process holds is left alone.
+  // a living process holds is left alone until that lets it go.
   std::string lease_file{};
   // Called in the membership's thread when the lease has been lost (we have been stopped for too long, say), before the name is taken again:
   // others may have been told that we are gone. Does what that asks for and returns what to publish; nothing: try again later.
@@ -64,6 +64,7 @@ class Membership {
              std::unique_ptr<LeaseFile> file, OnChange on_change);
   void begin();
   void keep_lease();
+  void take_file();
   bool tell();
   void renew_once();
   void note_taken(const NodeDescription& ours);
@@ -75,7 +76,7 @@ class Membership {
   Directory& directory_;
   MembershipConfig config_;
   OnChange on_change_;
-  std::unique_ptr<LeaseFile> file_;  // null: none, or somebody else's
+  std::unique_ptr<LeaseFile> file_;  // null: none, or somebody else's; the keeper's
   std::mutex publishing_;            // held while the directory is told: what was said last is told last. Before mutex_
   bool untold_ = false;              // the keeper's: the directory has not taken what it is to know
   std::atomic<bool> is_misplaced_{false};  // set by the keeper

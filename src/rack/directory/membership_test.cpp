@@ -1,14 +1,22 @@
 // Membership, with a directory that the test plays.
 #include "rack/directory/membership.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <string>
+#include <thread>
 #include <vector>
 
+#include "ports/descriptor.h"
 #include "rack/directory/directory_store.h"
+#include "rack/settings/private_file.h"
 
 namespace sluice::rack {
 namespace {
@@ -56,7 +64,11 @@ class PlayedDirectory final : public Directory {
     }
     return lease.value == lease_ ? Result<void>() : tl::unexpected(lease_is_unknown(lease));
   }
-  Result<void> leave(LeaseId) override { return {}; }
+  Result<void> leave(LeaseId lease) override {
+    const std::lock_guard lock(mutex_);
+    if (lease.value == owners_lease) owner.clear();
+    return {};
+  }
   Result<Snapshot> nodes() override {
     const std::lock_guard lock(mutex_);
     NodeRecord node{.description = at_port(0), .state = NodeState::kReady, .id = remote::NodeId(2)};
@@ -107,6 +119,7 @@ class PlayedDirectory final : public Directory {
   bool holds = false;
   std::vector<std::string> refusals;  // of the next renewals
   std::string owner;                  // who has the name when we have no lease; empty: nobody
+  std::uint64_t owners_lease = 7;
   std::vector<std::uint16_t> published;
   std::vector<Clock::time_point> watched;
 
@@ -246,6 +259,61 @@ TEST(Membership, SaysThatTheTroubleIsOverThoughItsReasonHadChanged) {
   }
   EXPECT_EQ(said.size(), 2u);
   EXPECT_NE(said.front().find("no route"), std::string::npos);
+}
+
+// A file with a lease in it, that another process holds.
+class HeldLeaseFile {
+ public:
+  HeldLeaseFile() : held_(mkstemp(path_.data())) {
+    EXPECT_EQ(write(held_.get(), "7\n", 2), 2);
+    EXPECT_EQ(flock(held_.get(), LOCK_EX), 0);
+  }
+  ~HeldLeaseFile() { unlink(path_.c_str()); }
+  HeldLeaseFile(const HeldLeaseFile&) = delete;
+  HeldLeaseFile& operator=(const HeldLeaseFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  void let_go() { held_.close(); }
+  std::string text() const { return read_whole_file(path_).value_or(""); }
+  bool is_held() const {
+    const ports::Descriptor file(open(path_.c_str(), O_RDWR | O_CLOEXEC));
+    return flock(file.get(), LOCK_EX | LOCK_NB) != 0;
+  }
+
+ private:
+  std::string path_ = testing::TempDir() + "lease-XXXXXX";
+  ports::Descriptor held_;
+};
+
+TEST(Membership, DoesNotWaitForTheLeaseOfOneThatWasStillDyingAtTheFirstLook) {
+  PlayedDirectory directory;
+  directory.owner = "1";
+  HeldLeaseFile file;
+  int looks = 0;
+  auto config = kShort;
+  config.lease_file = file.path();
+  config.on_taken = [&](const Error&) {
+    file.let_go();
+    return ++looks == 1;
+  };
+  const auto membership = Membership::join(directory, at_port(0), config);
+  ASSERT_TRUE(membership) << membership.error().message;
+  EXPECT_EQ(file.text(), "2\n") << "the lease of the second try";
+  EXPECT_TRUE(file.is_held());
+}
+
+TEST(Membership, WritesItsLeaseDownOnceOneThatWasOnlyStoppedHasEnded) {
+  PlayedDirectory directory;
+  HeldLeaseFile file;
+  auto config = kShort;
+  config.lease_file = file.path();
+  const auto membership = Membership::join(directory, at_port(0), config).value();
+  EXPECT_EQ(file.text(), "7\n") << "the other's still";
+  file.let_go();
+  const auto give_up = Clock::now() + kPatience;
+  while (file.text() != "1\n" && Clock::now() < give_up) std::this_thread::yield();
+  EXPECT_EQ(file.text(), "1\n");
+  EXPECT_TRUE(file.is_held()) << "or it goes with a rack that is taken down, and our journal with it";
 }
 
 // Lets who watches wait until its watches are cut for the third time, as before that nobody watches: nothing else changes.
