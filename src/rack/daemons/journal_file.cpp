@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -80,7 +81,17 @@ JournalFile::~JournalFile() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
+// What is there was not begun here. What was there before the first begin() is ours to replace.
+bool JournalFile::is_anothers() const {
+  struct stat there {};
+  if (!has_begun_ || stat(path_.c_str(), &there) != 0) return false;
+  struct stat ours {};
+  return descriptor_ < 0 || fstat(descriptor_, &ours) != 0 || ours.st_ino != there.st_ino ||
+         ours.st_dev != there.st_dev;
+}
+
 Result<void> JournalFile::begin(const std::string& store, ByteView state) {
+  if (is_anothers()) return fail(fmt::format("{}: another metadata server of this name has begun it anew", path_));
   const std::string fresh = path_ + ".new";
   const int descriptor = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (descriptor < 0) return fail(fmt::format("{}: {}", fresh, std::strerror(errno)));
@@ -95,6 +106,7 @@ Result<void> JournalFile::begin(const std::string& store, ByteView state) {
   }
   if (descriptor_ >= 0) close(descriptor_);
   descriptor_ = descriptor;
+  has_begun_ = true;
   bytes_ = begun_with_ = head.size() + state.size();
   return {};
 }
@@ -107,8 +119,8 @@ void JournalFile::append(ByteView record) {
     bytes_ += record_.size();
     return;
   }
+  if (!is_anothers()) unlink(path_.c_str());
   close(std::exchange(descriptor_, -1));
-  unlink(path_.c_str());
 }
 
 }  // namespace sluice::rack

@@ -5,7 +5,8 @@
 //             which store it is.
 // Life:       read() -> (replay) -> begin() with a server's state -> append() a record before each answer -> begin() again when it has grown.
 // Errors:     read() and begin() say what is wrong. A journal that cannot be written on is removed and says so by failed(): a story with a gap
-//             is worse than none. What died in the middle of a record is read up to there: nobody has been answered for the rest.
+//             is worse than none. Another's that stands in the place of ours by now is left alone: who was stopped for longer than its lease has a
+//             successor. What died in the middle of a record is read up to there: nobody has been answered for the rest.
 // Threads:    one owner.
 #pragma once
 
@@ -48,7 +49,10 @@ class JournalFile final : public clover::Journal {
  private:
   static constexpr std::uint64_t kLeast = 32u << 20;
 
+  bool is_anothers() const;
+
   std::string path_;
+  bool has_begun_ = false;
   int descriptor_ = -1;
   std::uint64_t bytes_ = 0;
   std::uint64_t begun_with_ = 0;

@@ -21,6 +21,18 @@ class JournalFileTest : public testing::Test {
   }
   ~JournalFileTest() override { std::filesystem::remove_all(folder_); }
   std::string path() const { return folder_ + "/metadata.journal"; }
+  // Full for this process.
+  template <class Do>
+  static void on_a_full_disk(Do&& todo) {
+    struct rlimit before {};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const auto old = std::signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit small { 64, before.rlim_max };
+    setrlimit(RLIMIT_FSIZE, &small);
+    todo();
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, old);
+  }
 
   std::string folder_;
 };
@@ -90,20 +102,28 @@ TEST_F(JournalFileTest, ReadsARecordWhoseLengthIsWrittenOut) {
 TEST_F(JournalFileTest, ThatCannotBeWrittenOnIsRemoved) {
   JournalFile journal(path());
   ASSERT_TRUE(journal.begin("a store", Bytes{1}));
-  // A disk that is full, for this process.
-  struct rlimit before {};
-  getrlimit(RLIMIT_FSIZE, &before);
-  const auto old = std::signal(SIGXFSZ, SIG_IGN);
-  const struct rlimit small { 64, before.rlim_max };
-  setrlimit(RLIMIT_FSIZE, &small);
-  journal.append(Bytes(100, 7));
-  setrlimit(RLIMIT_FSIZE, &before);
-  std::signal(SIGXFSZ, old);
+  on_a_full_disk([&] { journal.append(Bytes(100, 7)); });
   EXPECT_TRUE(journal.failed());
   EXPECT_EQ(*JournalFile::read(path()), std::nullopt);
   ASSERT_TRUE(journal.begin("a store", Bytes{2}));
   EXPECT_FALSE(journal.failed());
   EXPECT_EQ((*JournalFile::read(path()))->records, (std::vector<Bytes>{{2}}));
+}
+
+// A server that was stopped for longer than its lease goes on for a moment, beside the one that has taken its place.
+TEST_F(JournalFileTest, OfASuccessorIsLeftAloneByWhoeverHadItBefore) {
+  JournalFile before(path());
+  ASSERT_TRUE(before.begin("a store", Bytes{1}));
+  JournalFile successor(path());
+  ASSERT_TRUE(successor.begin("a store", Bytes{2})) << "as it found it";
+  const auto again = before.begin("a store", Bytes{3});
+  ASSERT_FALSE(again);
+  EXPECT_NE(again.error().message.find("another metadata server"), std::string::npos);
+  on_a_full_disk([&] { before.append(Bytes(100, 7)); });
+  EXPECT_TRUE(before.failed());
+  EXPECT_FALSE(before.begin("a store", Bytes{4}));
+  successor.append(Bytes{5});
+  EXPECT_EQ((*JournalFile::read(path()))->records, (std::vector<Bytes>{{2}, {5}}));
 }
 
 }  // namespace
