@@ -1046,6 +1046,22 @@ TEST(SqliteDirectory, SaysWhatIsWrongWithItsStateFile) {
                              testing::Not(testing::HasSubstr("\n"))));
 }
 
+// As of another version of sluice, whose nodes are of kinds that this one does not know.
+TEST(SqliteDirectory, SaysWhichFileHasARecordThatMakesNoSense) {
+  const Folder folder;
+  const std::string path = folder / "state.sqlite";
+  ASSERT_TRUE(SqliteDirectory::open(path, {}, [] { return Time(); })
+                  .value()
+                  ->join({"a", NodeKind::kMemory, 0, {}, {}}, kLease));
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
+  EXPECT_EQ(sqlite3_exec(database, "UPDATE nodes SET record = '{}'", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(database);
+  const auto opened = SqliteDirectory::open(path, {}, [] { return Time(); });
+  ASSERT_FALSE(opened);
+  EXPECT_THAT(opened.error().message, testing::HasSubstr("remove " + path + "* to start anew"));
+}
+
 TEST(SqliteDirectory, ARecordOfTenantsThatCannotBeReadIsNotNone) {
   const Folder folder;
   const auto open = [&](const std::string& ledger) {

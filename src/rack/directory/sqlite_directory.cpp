@@ -107,15 +107,20 @@ SqliteDirectory::SqliteDirectory(sqlite3* database, Subnet subnet, std::function
 
 SqliteDirectory::~SqliteDirectory() { sqlite3_close(database_); }
 
-Error SqliteDirectory::database_error(const std::string& what) const {
+std::string SqliteDirectory::file() const {
   const char* const known = sqlite3_db_filename(database_, "main");
-  const std::string file = known == nullptr ? "" : known;
+  return known == nullptr ? "" : known;
+}
+
+std::string SqliteDirectory::how_to_start_anew() const {
+  return fmt::format("remove {}* to start anew; memory nodes have to be started again, too", file());
+}
+
+Error SqliteDirectory::database_error(const std::string& what) const {
   const int why = sqlite3_errcode(database_);
   const bool is_damaged = why == SQLITE_NOTADB || why == SQLITE_CORRUPT;
-  return {fmt::format("directory state: {}: {}: {}; {}", file, what, sqlite3_errmsg(database_),
-                      is_damaged
-                          ? fmt::format("remove {}* to start anew; memory nodes have to be started again, too", file)
-                          : "free space and rights of its folder may be the cause")};
+  return {fmt::format("directory state: {}: {}: {}; {}", file(), what, sqlite3_errmsg(database_),
+                      is_damaged ? how_to_start_anew() : "free space and rights of its folder may be the cause")};
 }
 
 Result<void> SqliteDirectory::run(const std::string& sql, const std::string& what) {
@@ -144,7 +149,8 @@ Result<void> SqliteDirectory::load() {
   const Time now = clock_();
   while (nodes.row()) {
     auto record = node_from_json(nlohmann::json::parse(nodes.text(2), nullptr, false));
-    if (!record) return fail("directory state: " + record.error().message + "; remove the file to start anew");
+    if (!record)
+      return fail(fmt::format("directory state: {}: {}; {}", file(), record.error().message, how_to_start_anew()));
     Entry entry{std::move(*record), LeaseId(nodes.number(0)),
                 Duration::milliseconds(static_cast<std::int64_t>(nodes.number(1))), now};
     entry.ends = now + (entry.lease.value != 0 ? entry.duration : remembered_for(entry.node));

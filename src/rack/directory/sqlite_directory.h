@@ -76,6 +76,8 @@ class SqliteDirectory final : public DirectoryStore {
   std::uint64_t revision_of(NodeKinds kinds) const;
   Snapshot snapshot_locked(NodeKinds kinds) const;
   Error database_error(const std::string& what) const;
+  std::string file() const;
+  std::string how_to_start_anew() const;
 
   sqlite3* database_;
   Subnet subnet_;
