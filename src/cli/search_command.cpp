@@ -19,7 +19,7 @@ struct SearchSettings {
   std::string hardware;
   std::uint64_t first = 1;
   std::uint64_t seeds = 100;
-  std::uint64_t jobs = std::max(1u, std::thread::hardware_concurrency());
+  std::uint64_t jobs = 0;
   std::uint64_t tries = 200;
   bool show = false;
   std::string file;
@@ -28,7 +28,7 @@ struct SearchSettings {
     s.text("hardware", hardware, "hardware file; empty: the experiments' ConnectX-5", "a file's path")
         .integer("first", first, 0, std::uint64_t{1} << 62, "the first seed")
         .integer("seeds", seeds, 1, 1'000'000'000, "how many, from the first on")
-        .integer("jobs", jobs, 1, 1024, "simulations at once")
+        .integer("jobs", jobs, 0, 1024, "simulations at once; 0: as many as there are cores")
         .integer("tries", tries, 0, 1'000'000, "simulations spent on making a failing case simpler")
         .toggle("show", show, "print what each seed stands for, and simulate nothing")
         .text("case", file, "simulate this case, as --show and a failing seed print it, instead of seeds",
@@ -73,7 +73,9 @@ class SearchCommand final : public Command {
         sound = done;
         progress.show(fmt::format("{} of {} seeds", done, of));
       };
-      auto ran = run_in_processes(tasks, static_cast<unsigned>(settings_.jobs), show, &failed);
+      const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+      const auto jobs = settings_.jobs == 0 ? cores : static_cast<unsigned>(settings_.jobs);
+      auto ran = run_in_processes(tasks, jobs, show, &failed);
       if (!ran && !failed && Interrupts::come())
         return interrupted(
             fmt::format("interrupted; {} of {} seeds have been simulated, all sound", sound, tasks.count));
