@@ -28,6 +28,13 @@ TEST(Rng, DrawsTheSameSequenceFromTheSameSeed) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(a.next(), b.next());
 }
 
+// xoshiro256** with the state that splitmix64 makes of the seed, by an implementation of its own from Blackman and Vigna's text.
+TEST(Rng, DrawsWhatItsAuthorsSay) {
+  Rng rng(42);
+  for (const std::uint64_t expected : {0x15780B2E0C2EC716ull, 0x6104D9866D113A7Eull, 0xAE17533239E499A1ull})
+    EXPECT_EQ(rng.next(), expected);
+}
+
 TEST(Rng, ForksByNameIndependentlyOfDrawsMade) {
   Rng a(42);
   const auto before = a.fork("link").next();
@@ -87,6 +94,35 @@ TEST(Histogram, CanBeRebuiltFromItsBuckets) {
   for (const double q : {0.01, 0.5, 0.99, 1.0}) EXPECT_EQ(again.at_quantile(q), h.at_quantile(q));
 }
 
+TEST(Histogram, OfNothingIsAllZero) {
+  Histogram h;
+  h.record(7, 0);
+  EXPECT_EQ(h.count(), 0u);
+  EXPECT_EQ(h.min(), 0);
+  EXPECT_EQ(h.max(), 0);
+  EXPECT_EQ(h.mean(), 0);
+  EXPECT_EQ(h.at_quantile(0.5), 0);
+  h.record(9);
+  h.merge(Histogram());
+  EXPECT_EQ(h.min(), 9);
+  EXPECT_EQ(h.max(), 9);
+}
+
+TEST(Histogram, ItsMeanIsThatOfTheValuesThemselves) {
+  Histogram h;
+  h.record(1'000'001, 3);
+  h.record(1);
+  EXPECT_DOUBLE_EQ(h.mean(), 750'001);
+  Histogram copy;
+  copy.record(5);
+  copy = h;
+  EXPECT_DOUBLE_EQ(copy.mean(), 750'001);
+  EXPECT_EQ(copy.count(), 4u);
+  copy.merge(h);
+  EXPECT_DOUBLE_EQ(copy.mean(), 750'001);
+  EXPECT_EQ(h.count(), 4u) << "a copy is one";
+}
+
 TEST(Histogram, MergesAsIfRecordedTogether) {
   Histogram a;
   Histogram b;
@@ -96,6 +132,10 @@ TEST(Histogram, MergesAsIfRecordedTogether) {
   EXPECT_EQ(a.count(), 2u);
   EXPECT_EQ(a.min(), 5);
   EXPECT_EQ(a.max(), 500);
+  b.merge(a);
+  EXPECT_EQ(b.count(), 3u);
+  EXPECT_EQ(b.min(), 5);
+  EXPECT_EQ(b.max(), 500);
 }
 
 }  // namespace
