@@ -118,6 +118,17 @@ TEST_F(Regions, InvalidatedByAPeerKeepTheirPlaceUntilRemoved) {
   EXPECT_EQ(table.size(), 0u);
 }
 
+TEST_F(Regions, ThatAreNotThereCannotBeInvalidated) {
+  for (const std::uint32_t wrong : {0u, 1u, 255u, 256u, 0x00FF'FFFFu, 0x0100'0000u, ~0u}) {
+    EXPECT_FALSE(table.invalidate(Key{wrong}, kDomain)) << wrong;
+    EXPECT_FALSE(table.invalidate(Key{wrong}, PdId{})) << wrong;
+    EXPECT_FALSE(table.remove(Key{wrong})) << wrong;
+  }
+  const Key key = add({.access = kAllAccess, .invalidated_by_peers = true});
+  EXPECT_FALSE(table.invalidate(Key{key.value ^ 1}, kDomain));
+  EXPECT_EQ(fault(key, 0x1000, 1), AccessFault::kNone);
+}
+
 TEST_F(Regions, ForLocalUseAreNotForPeersToInvalidate) {
   for (const Access access : {kLocalRead, kLocalWrite}) {
     const Key key = add({.access = access, .invalidated_by_peers = true});
