@@ -487,12 +487,7 @@ std::optional<Verdict> Multiplexer::on_repeated_request(Time now, const Judged& 
     // Not answered, and not under watch any more: it could still be executed, and must not be unseen.
     const auto* const entry = translated ? in_ring(packet.index).find(packet.psn()) : nullptr;
     const bool answered = packet.psn().since(packet.connection.to[packet.end].acknowledged) <= 0;
-    bool watched = false;
-    for (std::uint32_t i = n.first_pass; i != kNone; i = passes_[i].next) {
-      if (passes_[i].psn != packet.psn().value()) continue;
-      watched = true;
-      passes_[i].expires = std::max(passes_[i].expires, now + config_.flight);
-    }
+    const bool watched = prolong_pass(now, packet);
     const bool replaced = entry != nullptr && entry->went == Went::kReplaced;
     if (!answered && !watched && !replaced && !let_pass_again(now, packet, on)) {
       if (const auto verdict = watch_again(now, packet, on)) return verdict;

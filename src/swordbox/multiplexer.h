@@ -336,6 +336,7 @@ class Multiplexer {
   void let_pass(Time now, const Judged& packet, const Pass& pass);
   void let_pass_unwatched(Time now, WordIndex word);
   bool let_pass_again(Time now, const Judged& packet, bool on);
+  bool prolong_pass(Time now, const Judged& packet);
   void take_pass(const Pass& pass);
   bool is_done(Time now, const LongWrite& write) const;
   bool is_written_to(Time now, const Word& word, Pass& until) const;

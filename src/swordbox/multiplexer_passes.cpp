@@ -151,6 +151,17 @@ bool Multiplexer::let_pass_again(Time now, const Judged& packet, bool on) {
   return true;
 }
 
+// An operation on a word comes again. False: nobody watches for it.
+bool Multiplexer::prolong_pass(Time now, const Judged& packet) {
+  bool watched = false;
+  for (std::uint32_t i = numbers_[packet.index].first_pass; i != kNone; i = passes_[i].next) {
+    if (passes_[i].psn != packet.psn().value()) continue;
+    watched = true;
+    passes_[i].expires = std::max(passes_[i].expires, now + config_.flight);
+  }
+  return watched;
+}
+
 // REQUIRES: there is a free one.
 void Multiplexer::take_pass(const Pass& pass) {
   const std::uint32_t i = free_passes_.back();
