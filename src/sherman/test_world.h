@@ -133,14 +133,35 @@ class World : public remote::TestLoop {
     return found;
   }
 
+  // Whether a living client has nodes in hand, or does not know whether the tree leads to them.
+  bool has_unsettled() const {
+    const auto is_unsettled = [](Space::Use use) { return use == Space::Use::kDoubtful || use == Space::Use::kInHand; };
+    return std::ranges::any_of(members, [&](const auto& m) {
+      return !m->dead && std::ranges::any_of(m->client->space().chunks(), [&](const auto& chunk) {
+        return std::ranges::any_of(chunk.second.uses, is_unsettled);
+      });
+    });
+  }
+
   // Every piece of every chunk that was ever claimed belongs to one living client, which knows it to be free if and only if the tree does not lead to it.
-  // Audits all the living first; the dead have been recovered.
+  // Audits all the living first, once more while pieces are unsettled: an audit that finds a separator to be missing has it added meanwhile, and where leases
+  // run out that may have an unknown outcome. Then one reads all there is, which finishes what stands torn under locks that nobody wants any more. The dead
+  // have been recovered.
   void expect_no_memory_lost() {
-    run_for(config_.client.lease + config_.client.flight);
-    for (const auto& m : members) {
-      Outcome audited = m->dead ? Outcome::kOk : Outcome::kUnavailable;
-      for (int i = 0; i < 50 && audited == Outcome::kUnavailable; ++i) audited = wait_for(m->client->audit());
-      EXPECT_EQ(audited, Outcome::kOk);
+    const Duration all_over = config_.client.lease + config_.client.flight;
+    run_for(all_over);
+    for (int round = 0; round == 0 || (round < 10 && has_unsettled()); ++round) {
+      for (const auto& m : members) {
+        Outcome audited = m->dead ? Outcome::kOk : Outcome::kUnavailable;
+        for (int i = 0; i < 50 && audited == Outcome::kUnavailable; ++i) audited = wait_for(m->client->audit());
+        EXPECT_EQ(audited, Outcome::kOk);
+      }
+      run_for(all_over);
+      struct : ScanSink {
+        void on_pair(Key, ByteView) override {}
+      } ignored;
+      const auto living = std::ranges::find(members, false, [](const auto& m) { return m->dead; });
+      EXPECT_EQ(wait_for((*living)->client->scan(0, ~std::uint32_t{0}, ignored)).outcome, Outcome::kOk);
     }
     Reached all = reached();
     const MemoryMap map(memory, config_.geometry);

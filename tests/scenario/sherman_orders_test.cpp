@@ -80,8 +80,8 @@ class Run : public StoreRun<Client, rack::ShermanStore> {
       EXPECT_EQ(clients_[i]->counters().damaged, 0u);
     }
     inspect();
-    // Of a lock that its client has lost and that nobody has asked for since.
-    for (std::size_t i = 0; case_.limits.losses != 0 && i < witness; ++i) clean_up_after(i, witness);
+    // Who was lost twice may have left a lock whose lease is over, and which nobody has asked for since.
+    for (std::size_t i = 0; case_.limits.losses > 1 && i < witness; ++i) clean_up_after(i, witness);
     for (std::uint32_t lock = 0; lock < kLocks; ++lock)
       EXPECT_EQ(load_le<std::uint64_t>(rack_.bytes(0).data() + kHeapBytes + 8 * lock), 0u) << "a lock is held for ever";
   }
