@@ -142,10 +142,8 @@ class RackUp final : public Command {
       if (auto loaded = rack::load_toml(config_path(), tables); !loaded) return loaded;
     }
     if (!rack().box.empty()) of_switch.box.box = rack().box;
-    if (!config_path().empty()) {
-      if (auto checked = of_switch.check(); !checked)
-        return fail(fmt::format("{}: [switch] {}", config_path(), checked.error().message));
-    }
+    if (auto checked = of_switch.check(); !checked && !config_path().empty())
+      return fail(fmt::format("{}: [switch] {}", config_path(), checked.error().message));
     const std::uint64_t copies = rack().replication != 0 ? rack().replication : of_metadata.replication;
     steers_nothing_ = rack().metadata && copies > 1 && of_switch.box.steers();
     if (rack().metadata && copies > rack().memory_nodes)
