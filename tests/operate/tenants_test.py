@@ -309,7 +309,16 @@ class TenantsTest(live_rack.LiveRack):
     def test_without_an_operators_token_nobody_is_told_keys_or_connections(self):
         self.up("--http", "127.0.0.1:0", "--box", "clover")
         red = self.tenant("red")
-        self.sluice("bench", "clover", "--records", "100", "--value-size", "100", "--duration", "1s", "--clients", "2", code=0)
+        # The box shows connections while they are there, so the work goes on until all has been asked for.
+        self.children.append(
+            subprocess.Popen([live_rack.SLUICE, "bench", "clover", "--records", "100", "--value-size", "100", "--duration", "60s", "--clients", "2",
+                              "--dir", self.dir], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+
+        def is_busy():
+            box = json.loads(self.get("/v1/box"))
+            return box["top_keys"] and box["top_connections"]
+
+        wait_until(is_busy, "the box has seen keys and connections", PATIENCE)
         at = json.loads(self.get("/v1/nodes"))["nodes"]
         http = next(n["attributes"]["http"] for n in at if n["name"] == "switch")
         token = pathlib.Path(red).read_text().strip()
