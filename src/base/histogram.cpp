@@ -34,6 +34,7 @@ struct LogLinearAxis {
 
 }  // namespace
 
+// There from the first value on, so count is not 0.
 struct Histogram::Buckets {
   using Storage = boost::histogram::dense_storage<std::uint64_t>;
   boost::histogram::histogram<std::tuple<LogLinearAxis>, Storage> counts{std::make_tuple(LogLinearAxis{}), Storage{}};
@@ -43,19 +44,25 @@ struct Histogram::Buckets {
   std::int64_t max = 0;
 };
 
-Histogram::Histogram() : buckets_(std::make_unique<Buckets>()) {}
+Histogram::Histogram() = default;
 Histogram::~Histogram() = default;
 Histogram::Histogram(Histogram&&) noexcept = default;
 Histogram& Histogram::operator=(Histogram&&) noexcept = default;
-Histogram::Histogram(const Histogram& other) : buckets_(std::make_unique<Buckets>(*other.buckets_)) {}
+Histogram::Histogram(const Histogram& other)
+    : buckets_(other.buckets_ ? std::make_unique<Buckets>(*other.buckets_) : nullptr) {}
 Histogram& Histogram::operator=(const Histogram& other) {
-  if (this != &other) *buckets_ = *other.buckets_;
+  if (this != &other) *this = Histogram(other);
   return *this;
+}
+
+Histogram::Buckets& Histogram::buckets() {
+  if (!buckets_) buckets_ = std::make_unique<Buckets>();
+  return *buckets_;
 }
 
 void Histogram::record(std::int64_t value, std::uint64_t times) {
   if (times == 0) return;
-  auto& b = *buckets_;
+  auto& b = buckets();
   b.counts.at(LogLinearAxis::index(value)) += times;
   b.count += times;
   b.sum += static_cast<double>(value) * static_cast<double>(times);
@@ -64,7 +71,8 @@ void Histogram::record(std::int64_t value, std::uint64_t times) {
 }
 
 void Histogram::merge(const Histogram& other) {
-  auto& b = *buckets_;
+  if (!other.buckets_) return;
+  auto& b = buckets();
   const auto& o = *other.buckets_;
   for (int i = 0; i < b.counts.axis(0).size(); ++i) b.counts.at(i) += o.counts.at(i);
   b.count += o.count;
@@ -73,16 +81,14 @@ void Histogram::merge(const Histogram& other) {
   b.max = std::max(b.max, o.max);
 }
 
-std::uint64_t Histogram::count() const { return buckets_->count; }
-double Histogram::mean() const {
-  return buckets_->count == 0 ? 0 : buckets_->sum / static_cast<double>(buckets_->count);
-}
-std::int64_t Histogram::min() const { return buckets_->count == 0 ? 0 : buckets_->min; }
-std::int64_t Histogram::max() const { return buckets_->max; }
+std::uint64_t Histogram::count() const { return buckets_ ? buckets_->count : 0; }
+double Histogram::mean() const { return buckets_ ? buckets_->sum / static_cast<double>(buckets_->count) : 0; }
+std::int64_t Histogram::min() const { return buckets_ ? buckets_->min : 0; }
+std::int64_t Histogram::max() const { return buckets_ ? buckets_->max : 0; }
 
 std::int64_t Histogram::at_quantile(double quantile) const {
+  if (!buckets_) return 0;
   const auto& b = *buckets_;
-  if (b.count == 0) return 0;
   // The first that as many do not exceed; less what multiplying makes of a whole number at most.
   const double share = quantile * static_cast<double>(b.count);
   const auto wanted = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(share * (1 - 1e-12))));
@@ -95,6 +101,7 @@ std::int64_t Histogram::at_quantile(double quantile) const {
 }
 
 void Histogram::visit(const std::function<void(std::int64_t, std::uint64_t)>& visit) const {
+  if (!buckets_) return;
   const auto& b = *buckets_;
   for (int i = 0; i < b.counts.axis(0).size(); ++i) {
     const std::uint64_t count = b.counts.at(i);

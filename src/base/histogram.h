@@ -2,7 +2,7 @@
 //
 // Units:   the caller's (nanoseconds everywhere in Sluice).
 // Threads: one owner; merge afterwards.
-// Limits:  about 60 KiB each.
+// Limits:  about 60 KiB each, once it holds something; an empty one takes no memory.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,9 @@ class Histogram {
 
  private:
   struct Buckets;
-  std::unique_ptr<Buckets> buckets_;
+  Buckets& buckets();
+
+  std::unique_ptr<Buckets> buckets_;  // none while it is empty
 };
 
 }  // namespace sluice

@@ -575,7 +575,6 @@ Result<Snapshot> EtcdDirectory::watch(std::uint64_t seen, Duration timeout, Node
     request.body = Json{{"create_request", create}}.dump();
     line.clear();
     const auto answer = client->send(request);
-    if (answer && answer->status == 200) continue;
     if (!changed && answer.error() == httplib::Error::Connection) break;  // nodes() looks for one that answers
     if (answer && answer->status != 200) break;
     if (!changed && answer.error() != httplib::Error::Read) std::this_thread::sleep_for(std::chrono::milliseconds(20));
