@@ -5,6 +5,7 @@ A test script sets `live_rack.SLUICE` to the program before it begins, and finds
 
 import functools
 import http.client
+import json
 import os
 import pathlib
 import random
@@ -154,3 +155,30 @@ class LiveRack(unittest.TestCase):
         child = subprocess.Popen([SLUICE, *words, "--dir", self.dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.children.append(child)
         return child
+
+
+class RackOfDaemons(LiveRack):
+    """A rack that `rack up` brings up, and who is in it."""
+
+    def up(self, *flags):
+        return self.sluice("rack", "up", *flags, code=0)
+
+    def status(self):
+        return json.loads(self.sluice("rack", "status", "--json").stdout)
+
+    def daemon(self, name):
+        return next(d for d in self.status()["daemons"] if d["name"] == name)
+
+    def node_states(self):
+        return {n["name"]: n["state"] for n in self.status()["directory"].get("nodes", [])}
+
+    def ready(self, name):
+        wait_until(lambda: self.node_states().get(name) == "ready", f"{name} is there")
+
+    def gone(self, name, number):
+        os.kill(self.daemon(name)["pid"], number)
+        wait_until(lambda: self.node_states()[name] == "gone", "the directory notices")
+
+    def bench(self, *flags, code=0, timeout=120):
+        done = self.sluice("bench", "clover", "--json", *flags, code=code, timeout=timeout)
+        return json.loads(done.stdout)
