@@ -4,18 +4,34 @@
 #include <bit>
 #include <new>
 #include <type_traits>
+#include <utility>
 
 #include "base/check.h"
 
 namespace sluice::rc {
 
-CompletionQueue::CompletionQueue(std::uint32_t depth)
-    : ring_(static_cast<Completion*>(std::malloc(std::size_t{std::bit_ceil(depth)} * sizeof(Completion)))),
-      depth_(depth),
-      mask_(std::bit_ceil(depth) - 1) {
+CompletionQueue::Ring CompletionQueue::make_ring(std::uint32_t depth) {
   static_assert(std::is_trivially_copyable_v<Completion>);
   SLUICE_CHECK(depth > 0);
-  if (!ring_) throw std::bad_alloc();
+  Ring ring(static_cast<Completion*>(std::malloc(std::size_t{std::bit_ceil(depth)} * sizeof(Completion))));
+  if (!ring) throw std::bad_alloc();
+  return ring;
+}
+
+CompletionQueue::CompletionQueue(std::uint32_t depth)
+    : ring_(make_ring(depth)), depth_(depth), mask_(std::bit_ceil(depth) - 1) {}
+
+bool CompletionQueue::resize(std::uint32_t depth) {
+  if (size() > depth) return false;
+  Ring ring = make_ring(depth);
+  const std::uint32_t kept = size();
+  for (std::uint32_t i = 0; i < kept; ++i) ring[i] = ring_[(head_ + i) & mask_];
+  ring_ = std::move(ring);
+  depth_ = depth;
+  mask_ = std::bit_ceil(depth) - 1;
+  head_ = 0;
+  tail_ = kept;
+  return true;
 }
 
 std::size_t CompletionQueue::poll(std::span<Completion> out) {

@@ -22,6 +22,10 @@ class CompletionQueue {
   // REQUIRES: 0 < depth.
   explicit CompletionQueue(std::uint32_t depth);
 
+  // Another depth, with what is in it. False, and all is as it was: there is no room for that. Throws std::bad_alloc.
+  // REQUIRES: 0 < depth.
+  [[nodiscard]] bool resize(std::uint32_t depth);
+
   // Takes up to out.size() completions, oldest first.
   std::size_t poll(std::span<Completion> out);
 
@@ -55,14 +59,17 @@ class CompletionQueue {
   }
 
  private:
-  void notify(const Completion& completion);
-
   struct Free {
     void operator()(Completion* ring) const { std::free(ring); }
   };
+  using Ring = std::unique_ptr<Completion[], Free>;
+
+  static Ring make_ring(std::uint32_t depth);
+  void notify(const Completion& completion);
+
   // A power of two, at least depth_. Memory is paid for when it is touched, and the ring begun anew when all has been taken: a queue with room for
   // many pairs costs what is in it.
-  std::unique_ptr<Completion[], Free> ring_;
+  Ring ring_;
   std::uint32_t depth_;
   std::uint32_t mask_;
   std::uint32_t head_ = 0;

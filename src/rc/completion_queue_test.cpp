@@ -49,6 +49,29 @@ TEST(CompletionQueue, KeepsOrderHoweverItIsFilledAndEmptied) {
   EXPECT_GT(taken, 1000u);
 }
 
+TEST(CompletionQueue, IsResizedWithWhatIsInIt) {
+  CompletionQueue queue(4);
+  std::array<Completion, 8> out;
+  for (std::uint64_t id = 0; id < 4; ++id) ASSERT_TRUE(queue.push({.id = id}));
+  ASSERT_EQ(queue.poll(std::span(out).first(3)), 3u);
+  for (std::uint64_t id = 4; id < 7; ++id) ASSERT_TRUE(queue.push({.id = id}));  // past the end of the ring
+  EXPECT_FALSE(queue.resize(3)) << "four are in it";
+  EXPECT_EQ(queue.depth(), 4u);
+  ASSERT_TRUE(queue.resize(6));
+  EXPECT_EQ(queue.depth(), 6u);
+  ASSERT_TRUE(queue.push({.id = 7}));
+  ASSERT_TRUE(queue.push({.id = 8}));
+  EXPECT_FALSE(queue.push({.id = 9})) << "six are in it";
+  EXPECT_TRUE(queue.resize(6)) << "to what it is";
+  ASSERT_EQ(queue.poll(out), 6u);
+  for (std::uint64_t i = 0; i < 6; ++i) EXPECT_EQ(out[i].id, i + 3);
+  ASSERT_TRUE(queue.resize(1));
+  EXPECT_TRUE(queue.push({.id = 10}));
+  EXPECT_FALSE(queue.push({.id = 11}));
+  ASSERT_EQ(queue.poll(out), 1u);
+  EXPECT_EQ(out[0].id, 10u);
+}
+
 TEST(CompletionQueue, CostsTheMemoryOfWhatIsInItAtOnce) {
   const auto resident = [] {
     std::ifstream statm("/proc/self/statm");

@@ -234,9 +234,16 @@ SLUICE_VERB ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* user,
   return cq == nullptr ? nullptr : cq->handle();
 }
 
-SLUICE_VERB int ibv_resize_cq(ibv_cq* cq, int entries) {
-  if (entries > 0 && entries <= cq->cqe) return 0;
-  return refuse(EOPNOTSUPP, "a completion queue cannot grow: make it larger at once");
+SLUICE_VERB int ibv_resize_cq(ibv_cq* handle, int entries) {
+  CompletionQueue& cq = CompletionQueue::of(handle);
+  if (entries <= 0 || entries > kMostEntries)
+    return refuse(EINVAL, fmt::format("completion queue: resized to 1 to {} entries, not {}", kMostEntries, entries));
+  const NicLock guard(cq.nic().lock());
+  if (!cq.queue->resize(static_cast<std::uint32_t>(entries)))
+    return refuse(EINVAL, fmt::format("completion queue: {} completions are in it, which {} entries do not hold",
+                                      cq.queue->size(), entries));
+  handle->cqe = entries;
+  return 0;
 }
 
 SLUICE_VERB int ibv_destroy_cq(ibv_cq* handle) {

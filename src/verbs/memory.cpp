@@ -57,52 +57,67 @@ bool is_known(unsigned access) {
   return false;
 }
 
-// What the program sees of the region is the caller's to fill in. Null: errno says why not.
-std::unique_ptr<Region> add_region(ibv_pd* pd, const memory::RegionAttributes& attributes) {
-  Domain& domain = Domain::of(pd);
-  ProcessNic& nic = domain.nic();
-  auto region = std::make_unique<Region>();
-  const NicLock guard(nic.lock());
+// False: errno says why not.
+bool may_be_registered(const void* address, std::size_t length, unsigned access) {
+  if (!is_known(access)) return false;
+  if (length > ~std::uintptr_t{0} - reinterpret_cast<std::uintptr_t>(address)) {
+    refuse(EINVAL, fmt::format("memory region: {} bytes from {} pass the end of the address space", length, address));
+    return false;
+  }
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return true;
+  if (!is_mapped(address, length)) {
+    refuse(EFAULT, fmt::format("memory region: {} bytes from {} are not all mapped", length, address));
+    return false;
+  }
+  if (!is_permitted(address, length, access)) {
+    refuse(EFAULT,
+           fmt::format("memory region: {} bytes from {} may not all be accessed so (mprotect)", length, address));
+    return false;
+  }
+  return true;
+}
+
+memory::Access rights(unsigned access) { return {access & memory::kAllAccess.bits}; }
+
+// Another key for the region, with what the program sees of it; what it had before is the caller's to take back. False: errno says why not.
+// REQUIRES: the lock.
+bool give_key(Region& region, ProcessNic& nic, const memory::RegionAttributes& attributes) {
   const auto key = nic.adapter().regions().add(attributes);
   if (!key) {
     const bool full = nic.adapter().regions().size() >= memory::RegionTable::kMaxRegions - 1;
     refuse(full ? ENOMEM : EINVAL, key.error().message);
-    return nullptr;
+    return false;
   }
+  region.key = *key;
+  region.attributes = attributes;
+  region.abi.handle = region.abi.lkey = region.abi.rkey = key->value;
+  return true;
+}
+
+// Null: errno says why not.
+std::unique_ptr<Region> add_region(ibv_pd* pd, void* address, unsigned access,
+                                   const memory::RegionAttributes& attributes) {
+  Domain& domain = Domain::of(pd);
+  auto region = std::make_unique<Region>();
+  region->abi.context = pd->context;
+  region->abi.pd = pd;
+  region->abi.addr = address;
+  region->abi.length = attributes.bytes.size();
+  region->access = access;
+  const NicLock guard(domain.nic().lock());
+  if (!give_key(*region, domain.nic(), attributes)) return nullptr;
   ++domain.users;
-  region->key = *key;
-  region->abi = {.context = pd->context,
-                 .pd = pd,
-                 .addr = nullptr,
-                 .length = attributes.bytes.size(),
-                 .handle = key->value,
-                 .lkey = key->value,
-                 .rkey = key->value};
   return region;
 }
 
 ibv_mr* add_host_region(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
-  if (!is_known(access)) return nullptr;
-  if (length > ~std::uintptr_t{0} - reinterpret_cast<std::uintptr_t>(address)) {
-    refuse(EINVAL, fmt::format("memory region: {} bytes from {} pass the end of the address space", length, address));
-    return nullptr;
-  }
-  if ((access & IBV_ACCESS_ON_DEMAND) == 0 && !is_mapped(address, length)) {
-    refuse(EFAULT, fmt::format("memory region: {} bytes from {} are not all mapped", length, address));
-    return nullptr;
-  }
-  if ((access & IBV_ACCESS_ON_DEMAND) == 0 && !is_permitted(address, length, access)) {
-    refuse(EFAULT,
-           fmt::format("memory region: {} bytes from {} may not all be accessed so (mprotect)", length, address));
-    return nullptr;
-  }
-  auto region = add_region(pd, {.pd = Domain::of(pd).id,
-                                .bytes = {static_cast<std::uint8_t*>(address), length},
-                                .address = iova,
-                                .access = {access & memory::kAllAccess.bits}});
-  if (!region) return nullptr;
-  region->abi.addr = address;
-  return &region.release()->abi;
+  if (!may_be_registered(address, length, access)) return nullptr;
+  auto region = add_region(pd, address, access,
+                           {.pd = Domain::of(pd).id,
+                            .bytes = {static_cast<std::uint8_t*>(address), length},
+                            .address = iova,
+                            .access = rights(access)});
+  return region ? &region.release()->abi : nullptr;
 }
 
 // --- device memory: the NIC's own, which the host reaches by copying only ---
@@ -174,11 +189,12 @@ ibv_mr* register_device_memory(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std
     refuse(EINVAL, "device memory: a region of it is zero-based (IBV_ACCESS_ZERO_BASED) and inside");
     return nullptr;
   }
-  auto region = add_region(pd, {.pd = Domain::of(pd).id,
-                                .bytes = {memory.bytes.data() + offset, length},
-                                .address = 0,
-                                .access = {access & memory::kAllAccess.bits},
-                                .kind = memory::RegionKind::kDevice});
+  auto region = add_region(pd, nullptr, access,
+                           {.pd = Domain::of(pd).id,
+                            .bytes = {memory.bytes.data() + offset, length},
+                            .address = 0,
+                            .access = rights(access),
+                            .kind = memory::RegionKind::kDevice});
   if (!region) return nullptr;
   region->device_memory = &memory;
   const NicLock guard(Domain::of(pd).nic().lock());
@@ -188,6 +204,7 @@ ibv_mr* register_device_memory(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std
 
 }  // namespace sluice::verbs
 
+using namespace sluice;
 using namespace sluice::verbs;
 
 SLUICE_VERB ibv_pd* ibv_alloc_pd(ibv_context* context) {
@@ -241,7 +258,42 @@ SLUICE_VERB ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, std::uint64_t, std::size_t, std::
   return nullptr;
 }
 
-SLUICE_VERB int ibv_rereg_mr(ibv_mr*, int, ibv_pd*, void*, std::size_t, int) {
-  refuse(EOPNOTSUPP, "changing a memory region is not supported: deregister it and register anew");
-  return IBV_REREG_MR_ERR_INPUT;
+// The keys are others afterwards. What is refused leaves the region as it was.
+SLUICE_VERB int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
+  Region& region = Region::of(mr);
+  const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+  const bool permits = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
+  if (region.device_memory != nullptr || flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
+      (moves && (address == nullptr || length == 0)) || (!permits && access != 0)) {
+    refuse(EINVAL,
+           "memory region: another address and length, domain or access, each with its flag, for the program's memory");
+    return IBV_REREG_MR_ERR_INPUT;
+  }
+  ibv_pd* const domain = (flags & IBV_REREG_MR_CHANGE_PD) != 0 ? pd : mr->pd;
+  if (domain->context != mr->context) {
+    refuse(EINVAL, "a memory region and its protection domain are of one context");
+    return IBV_REREG_MR_ERR_CMD;
+  }
+  const unsigned permitted = permits ? static_cast<unsigned>(access) : region.access;
+  memory::RegionAttributes attributes = region.attributes;
+  attributes.pd = Domain::of(domain).id;
+  attributes.access = rights(permitted);
+  if (moves) {
+    attributes.bytes = {static_cast<std::uint8_t*>(address), length};
+    attributes.address = (permitted & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : reinterpret_cast<std::uintptr_t>(address);
+  }
+  if ((moves || permits) && !may_be_registered(attributes.bytes.data(), attributes.bytes.size(), permitted))
+    return IBV_REREG_MR_ERR_CMD;
+  ProcessNic& nic = Domain::of(domain).nic();
+  const NicLock guard(nic.lock());
+  const memory::Key before = region.key;
+  if (!give_key(region, nic, attributes)) return IBV_REREG_MR_ERR_CMD;
+  nic.adapter().regions().remove(before);
+  --Domain::of(mr->pd).users;
+  ++Domain::of(domain).users;
+  mr->pd = domain;
+  mr->addr = attributes.bytes.data();
+  mr->length = attributes.bytes.size();
+  region.access = permitted;
+  return 0;
 }

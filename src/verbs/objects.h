@@ -77,6 +77,8 @@ struct DeviceMemory {
 struct Region {
   ibv_mr abi{};
   memory::Key key{};
+  memory::RegionAttributes attributes{};
+  unsigned access = 0;                    // as the program asked for it
   DeviceMemory* device_memory = nullptr;  // whose it is a part of, if any
 
   static Region& of(ibv_mr* mr) { return *reinterpret_cast<Region*>(mr); }
