@@ -326,6 +326,65 @@ TEST(QueuePair, IsDrainedThoughWorkWaits) {
   EXPECT_EQ(a.sq_draining, 0);
 }
 
+TEST(QueuePair, TellsWhatWasSet) {
+  LoopbackPair pair;
+  ibv_qp_attr set{};
+  set.qp_state = IBV_QPS_INIT;
+  set.port_num = 1;
+  set.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  ASSERT_EQ(ibv_modify_qp(pair.qp[0], &set, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS), 0);
+  set.qp_state = IBV_QPS_RTR;
+  set.ah_attr = pair.path();
+  set.ah_attr.grh.traffic_class = 0x68;
+  set.ah_attr.grh.hop_limit = 7;
+  set.path_mtu = IBV_MTU_2048;
+  set.dest_qp_num = pair.qp[1]->qp_num;
+  set.rq_psn = 0xABCDEF;
+  set.max_dest_rd_atomic = 5;
+  set.min_rnr_timer = 9;
+  ASSERT_EQ(ibv_modify_qp(pair.qp[0], &set,
+                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
+            0);
+  set.qp_state = IBV_QPS_RTS;
+  set.sq_psn = 0x123456;
+  set.timeout = 13;
+  set.retry_cnt = 4;
+  set.rnr_retry = 3;
+  set.max_rd_atomic = 6;
+  ASSERT_EQ(ibv_modify_qp(pair.qp[0], &set,
+                          IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                              IBV_QP_MAX_QP_RD_ATOMIC),
+            0);
+  ibv_qp_attr told{};
+  ibv_qp_init_attr init{};
+  ASSERT_EQ(ibv_query_qp(pair.qp[0], &told, ~0, &init), 0);
+  EXPECT_EQ(told.qp_state, IBV_QPS_RTS);
+  EXPECT_EQ(told.cur_qp_state, IBV_QPS_RTS);
+  EXPECT_EQ(told.port_num, 1);
+  EXPECT_EQ(told.qp_access_flags, set.qp_access_flags);
+  EXPECT_EQ(std::memcmp(told.ah_attr.grh.dgid.raw, set.ah_attr.grh.dgid.raw, sizeof set.ah_attr.grh.dgid), 0);
+  EXPECT_EQ(told.ah_attr.is_global, 1);
+  EXPECT_EQ(told.ah_attr.port_num, 1);
+  EXPECT_EQ(told.ah_attr.grh.sgid_index, kGidIndex);
+  EXPECT_EQ(told.ah_attr.grh.traffic_class, 0x68);
+  EXPECT_EQ(told.ah_attr.grh.hop_limit, 7);
+  EXPECT_EQ(told.path_mtu, IBV_MTU_2048);
+  EXPECT_EQ(told.dest_qp_num, pair.qp[1]->qp_num);
+  EXPECT_EQ(told.rq_psn, 0xABCDEFu);
+  EXPECT_EQ(told.sq_psn, 0x123456u);
+  EXPECT_EQ(told.max_dest_rd_atomic, 5);
+  EXPECT_EQ(told.max_rd_atomic, 6);
+  EXPECT_EQ(told.min_rnr_timer, 9);
+  EXPECT_EQ(told.timeout, 13);
+  EXPECT_EQ(told.retry_cnt, 4);
+  EXPECT_EQ(told.rnr_retry, 3);
+  EXPECT_EQ(told.cap.max_send_wr, pair.options.depth);
+  EXPECT_EQ(told.cap.max_inline_data, pair.options.inline_bytes);
+  EXPECT_EQ(init.qp_type, IBV_QPT_RC);
+  EXPECT_EQ(init.send_cq, pair.cq[0]);
+}
+
 TEST(QueuePair, MovesDataBothWaysByEveryOperation) {
   LoopbackPair pair;
   pair.connect();
