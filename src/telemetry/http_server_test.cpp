@@ -217,7 +217,18 @@ TEST_F(HttpServerTest, NothingThatIsServedMayBeFramedByAnotherPage) {
     const auto got = client().Get(path);
     ASSERT_TRUE(got);
     EXPECT_EQ(got->get_header_value("X-Frame-Options"), "DENY") << path;
-    EXPECT_EQ(got->get_header_value("Content-Security-Policy"), "frame-ancestors 'none'") << path;
+    EXPECT_THAT(got->get_header_value("Content-Security-Policy"), HasSubstr("; frame-ancestors 'none'")) << path;
+  }
+}
+
+TEST_F(HttpServerTest, NothingThatIsServedLoadsFromElsewhereOrIsLoadedThere) {
+  for (const char* const path : {"/hello", "/nothing"}) {
+    const auto got = client().Get(path);
+    ASSERT_TRUE(got);
+    const std::string policy = got->get_header_value("Content-Security-Policy");
+    EXPECT_THAT(policy, testing::StartsWith("default-src 'none'; script-src 'self'; connect-src 'self'; ")) << path;
+    EXPECT_EQ(got->get_header_value("X-Content-Type-Options"), "nosniff") << path;
+    EXPECT_EQ(got->get_header_value("Cross-Origin-Resource-Policy"), "same-origin") << path;
   }
 }
 
