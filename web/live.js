@@ -79,11 +79,32 @@ function element(name, attributes, text) {
   return made;
 }
 
+// Makes `wanted` of what `parent` holds, in place: what a reader has selected, points at or listens to is not taken away every second.
+function show(parent, wanted) {
+  wanted.forEach((part, i) => {
+    const there = parent.childNodes[i];
+    if (there === undefined) parent.append(part);
+    else if (there.nodeName !== part.nodeName) there.replaceWith(part);
+    else become(there, part);
+  });
+  while (parent.childNodes.length > wanted.length) parent.lastChild.remove();
+}
+
+function become(there, wanted) {
+  if (there.nodeType === Node.TEXT_NODE) {
+    if (there.data !== wanted.data) there.data = wanted.data;
+    return;
+  }
+  for (const { name } of [...there.attributes]) if (!wanted.hasAttribute(name)) there.removeAttribute(name);
+  for (const { name, value } of wanted.attributes) if (there.getAttribute(name) !== value) there.setAttribute(name, value);
+  show(there, [...wanted.childNodes]);
+}
+
 // A row is a list of cells, which may have a `title`.
 function fill(id, rows) {
-  const body = byId(id).querySelector("tbody");
-  body.replaceChildren(
-    ...rows.map((cells) => {
+  show(
+    byId(id).querySelector("tbody"),
+    rows.map((cells) => {
       const row = document.createElement("tr");
       if (cells.title) row.title = cells.title;
       for (const cell of cells) {
@@ -151,7 +172,7 @@ function chart(id, series, now, unit) {
       parts.push(element("circle", { cx, cy, r: 2.5, fill: s.color }));
     }
   }
-  svg.replaceChildren(...parts);
+  show(svg, parts);
 }
 
 function drawHistogram(counts, edges) {
@@ -168,7 +189,7 @@ function drawHistogram(counts, edges) {
     if (i % each === 0)
       parts.push(element("text", { x: 46 + (i + 1) * step, y: height - 4, "text-anchor": "middle", class: "quiet" }, micros(edge)));
   });
-  svg.replaceChildren(...parts);
+  show(svg, parts);
 }
 
 // Those of the servers that there is room for: at most half of it is for the lost, while those that live want it.
@@ -233,7 +254,7 @@ function drawRack(nodes) {
   const said = boxed ? ` · box: ${state.now.box.box}, ${state.now.box.on ? "on" : "off"}` : "";
   const more = hiddenWords(drawn, [...upper, ...lower]);
   parts.push(element("text", { x: width / 2, y: y + 5, "text-anchor": "middle" }, `switch${said}${more}`));
-  svg.replaceChildren(...parts);
+  show(svg, parts);
 }
 
 // ------------------------------------------------------------------------------------------------------------ one event
@@ -332,8 +353,9 @@ function drawTiles(event, through) {
     tiles.push([`${shown(last(name, "p50"))} / ${shown(last(name, "p99"))}`, `${label}: p50 / p99`]);
   const there = event.nodes.filter((n) => !(n.state === "gone" && n.left));
   tiles.push([`${there.filter((n) => n.state === "ready").length} of ${there.length}`, "nodes ready"]);
-  byId("tiles").replaceChildren(
-    ...tiles.map(([value, label]) => {
+  show(
+    byId("tiles"),
+    tiles.map(([value, label]) => {
       const tile = document.createElement("div");
       tile.className = "tile";
       const b = document.createElement("b");

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""The live view and reports in a real browser, without a rack: what a stand-in for the switch says is in the test's hand.
+
+usage: page_test.py SLUICE [TEST...]
+
+SLUICE is the program, which draws a report of results that are made up. Skips, and says so, where Chromium is not installed.
+"""
+
+import http.server
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+WEB = HERE.parent.parent / "web"
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+import browser  # noqa: E402
+import live_rack  # noqa: E402
+
+PATIENCE = 240  # seconds, on a crowded machine
+
+PORT = {"up": True, "rx_frames": 0, "tx_frames": 0, "rx_bytes": 0, "tx_bytes": 0, "drops": {}}
+BOX = {"box": "clover", "on": True, "rules": {"clover-writes": True}, "connections": 0, "tracked_keys": 0, "tracked_words": 0, "open_links": 0,
+       "replaced_under_way": 0, "held": 0, "counters": {}, "meanings": {}, "top_keys": [], "top_connections": []}
+
+
+def node(number, name, kind="memory", **more):
+    return {"name": name, "kind": kind, "state": "ready", "mac": f"m{number}", "ip": f"10.0.0.{number}", "regions": [], "left": False, **more}
+
+
+def state(at, nodes, frames=None, **more):
+    """What is told `at` so many seconds: of each node, how many frames came from it."""
+    ports = [{**PORT, "number": i, "name": f"p{i}", "macs": [n["mac"]], "rx_frames": (frames or {}).get(n["name"], 0)} for i, n in enumerate(nodes)]
+    return {"at_ms": 1_700_000_000_000 + at * 1000, "nodes": nodes, "switch": {"ports": ports, "latency": {}, "latency_edges_s": [1e-6, 1e-5]},
+            "box": None, "may_change": True, **more}
+
+
+class Switch(http.server.BaseHTTPRequestHandler):
+    """A stand-in: serves the page, tells those who listen one state, and then nothing. What is asked of the box is not answered before `server.ended`."""
+
+    def do_GET(self):
+        kind, file = {"/": ("text/html; charset=utf-8", "live.html"), "/live.js": ("text/javascript; charset=utf-8", "live.js")}.get(self.path, (None, None))
+        if file:
+            return self.answer(kind, (WEB / file).read_bytes())
+        if self.path != "/v1/live":
+            return self.answer("application/json", b"{}")
+        self.server.listeners += 1
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        self.wfile.write(f"data: {json.dumps(self.server.told)}\n\n".encode())
+        self.wfile.flush()
+        return self.server.ended.wait(PATIENCE)
+
+    def do_POST(self):
+        self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.server.ended.wait(PATIENCE)
+
+    def answer(self, kind, body):
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@unittest.skipUnless(browser.find_browser(), "skipped: no browser (Debian: chromium)")
+class PageTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="sluice-page-")
+        self.addCleanup(self.folder.cleanup)
+
+    def serve(self, handler, **more):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        server.daemon_threads, server.ended = True, threading.Event()
+        vars(server).update(more)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+        def end():
+            server.ended.set()
+            server.shutdown()
+            server.server_close()
+
+        self.addCleanup(end)
+        return server
+
+    def open(self, url, **how):
+        self.page = browser.Page(url, **how)
+        self.addCleanup(self.page.close)
+        return self.page
+
+    def live(self, told, **how):
+        """The live view, which was told this, and hears no more but from the test."""
+        self.switch = self.serve(Switch, told=told, listeners=0, asked=[])
+        page = self.open(f"http://127.0.0.1:{self.switch.server_port}/", **how)
+        page.wait_for("document.querySelectorAll('#nodes tbody tr').length > 0", "the nodes are listed", PATIENCE)
+        page.value("state.heard = Infinity")  # no silence but what a test makes
+        return page
+
+    def silent_for(self, seconds):
+        for moment in ("heard", "opened"):
+            self.page.value(f"state.{moment} = performance.now() - {seconds * 1000}")
+        self.page.value("noteSilence()")
+
+    def show(self, told):
+        self.page.value(f"take({json.dumps(told)})")
+
+    def text(self, selector):
+        return self.page.value(f"document.querySelector({json.dumps(selector)}).textContent")
+
+    def texts(self, selector):
+        return self.page.value(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)")
+
+    def is_old(self):
+        """Whether the page says that what it shows is not of now; in one way for the eye, in another in words."""
+        old = self.page.value("document.querySelector('main').classList.contains('old')")
+        self.assertEqual(self.text("#age").startswith("shown: as of "), old)
+        return old
+
+    # --- the live view: what is known, and since when ---
+
+    # --- the live view: for who looks at it for long ---
+
+    def test_what_is_selected_stays_while_numbers_change(self):
+        nodes = [node(1, "memory1"), node(2, "memory2")]
+        page = self.live(state(0, nodes))
+        page.value("getSelection().selectAllChildren(document.querySelector('#nodes tbody tr:nth-child(2) td:nth-child(4)')); title = document.querySelector('#rack title')")
+        for at in range(1, 4):
+            self.show(state(at, nodes, {"memory2": at * 100}))
+        self.assertEqual(self.texts("#nodes tbody td:nth-child(6)"), ["0", "100"])
+        self.assertEqual(page.value("getSelection().toString()"), "10.0.0.2")
+        self.assertTrue(page.value("title.isConnected"), "what is pointed at")
+        self.show(state(5, nodes[:1]))
+        self.assertEqual(self.texts("#nodes tbody td:nth-child(1)"), ["memory1"])
+
+    # --- reports ---
+
+    def report(self, sections, plots="", **more):
+        data = {"title": "A report", "subtitle": "", "sound": True, "verdict": "sound", "sections": sections, "facts": {"facts": [1, 2]}, **more}
+        text = (WEB / "report.html").read_text().replace("@DATA@", json.dumps(data)).replace("@PLOTS@", plots)
+        path = pathlib.Path(self.folder.name) / "report.html"
+        path.write_text(text.replace("@REPORT@", (WEB / "report.js").read_text()))
+        page = self.open(f"file://{path}")
+        page.wait_for("document.querySelectorAll('main > details').length === 1", "the report's end", PATIENCE)
+        return page
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    live_rack.SLUICE = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main(verbosity=2)
