@@ -9,10 +9,20 @@ const GAP = 2.5; // seconds without an event, after which a line is not drawn on
 const AGAIN = 2; // seconds until a stream that was refused is tried again
 const PATIENCE = 5; // seconds until the switch must have said why it refuses
 const SILENCE = 5; // seconds without a word, after which that is said, and again every so many
+const ANEW = 30; // seconds without a word, after which the stream is opened anew
+const TOLD = 10; // seconds that a refusal is shown
 const MOST_NAMED = 8; // nodes in a title
 
 const byId = (id) => document.getElementById(id);
-const state = { before: null, now: null, seconds: 1, traffic: [], latency: {}, counts: {}, paused: false, heard: 0 };
+const state = {
+  before: null, now: null, nodes: [], through: null, seconds: 1, traffic: [], latency: {}, counts: {}, paused: false,
+  heard: 0, // when the switch has said something last, and
+  opened: 0, // when it was asked to: of performance.now()
+  broken: false, // the stream ended, and is tried again
+  live: false, // what was heard last was how the rack is
+  taken: null, // when that was
+  shown: null, // and of when is what is drawn
+};
 
 // ---------------------------------------------------------------------------------------------------------- numbers
 
@@ -162,8 +172,8 @@ function chart(id, series, now, unit) {
     const label = step * i >= 1e4 ? words(step * i) : (step * i).toFixed(i === 0 ? 0 : digits);
     parts.push(element("text", { x: left - 6, y: at + 4, "text-anchor": "end", class: "quiet" }, label));
   }
-  parts.push(element("text", { x: left, y: height - 2, class: "quiet" }, "5 min ago"));
-  parts.push(element("text", { x: width - 6, y: height - 2, "text-anchor": "end", class: "quiet" }, unit));
+  parts.push(element("text", { x: left, y: height - 4, class: "quiet" }, "5 min ago"));
+  parts.push(element("text", { x: width - 6, y: height - 4, "text-anchor": "end", class: "quiet" }, unit));
   for (const s of series) {
     const { d, lone } = joined(s.samples, x, y);
     parts.push(element("path", { d: d || "M0 0", fill: "none", stroke: s.color, "stroke-width": 2 }));
@@ -406,14 +416,21 @@ function take(event) {
   // A clock that was set back tells nothing of how long it was.
   const before = state.now && event.at_ms > state.now.at_ms ? state.now : null;
   state.seconds = before ? Math.max(0.05, (event.at_ms - before.at_ms) / 1e3) : 1;
-  state.before = before;
-  state.now = event;
   const nodes = nodeRows(event, before);
   const through = takeTraffic(event, before);
   takeLatency(event, before);
-  sayHowItIs(event, nodes);
-  if (state.paused) return;
-  drawTiles(event, through);
+  Object.assign(state, { before, now: event, nodes, through, live: true, taken: new Date() });
+  sayHowItIs(event, state.nodes);
+  draw();
+}
+
+// What was taken last. For nobody who looks it is not drawn: a page may be open for days.
+function draw() {
+  const { now: event, before, nodes } = state;
+  if (event === null || state.paused || document.hidden) return;
+  state.shown = state.taken;
+  tellAge();
+  drawTiles(event, state.through);
   drawRack(nodes);
   chart("traffic", [{ samples: state.traffic, color: "var(--in)" }], event.at_ms / 1e3, "now");
   drawLatency(event);
@@ -434,7 +451,8 @@ function take(event) {
 function sayHowItIs(event, nodes) {
   if (event.nodes_error) return say(event.nodes_error, true);
   const gone = nodes.filter((n) => n.state === "gone" && !n.hasLeft && n.kind !== "client").map((n) => n.name);
-  if (gone.length === 0) return say(`${nodes.filter((n) => !n.hasLeft).length} nodes`, false);
+  const count = nodes.filter((n) => !n.hasLeft).length;
+  if (gone.length === 0) return say(`${count} ${count === 1 ? "node" : "nodes"}`, false);
   const rest = gone.length - MOST_NAMED;
   const names = gone.slice(0, MOST_NAMED).join(", ") + (rest > 0 ? ` and ${rest} more` : "");
   say(`${names} ${gone.length === 1 ? "is" : "are"} gone`, true);
@@ -444,36 +462,64 @@ function say(text, bad) {
   const status = byId("status");
   if (status.textContent !== text) status.textContent = text;
   status.className = bad ? "lost" : "";
+  document.title = `${bad ? `! ${text} – ` : ""}Sluice ${location.host}`; // is seen where the page is not
+}
+
+// The same of what keeps the page from knowing how the rack is.
+function lose(text) {
+  state.live = false;
+  say(text, true);
+  tellAge();
+}
+
+// What is not of now does not look as if it were.
+function tellAge() {
+  const old = state.shown !== null && (state.paused || !state.live);
+  document.querySelector("main").classList.toggle("old", old);
+  byId("age").textContent = old ? `shown: as of ${state.shown.toLocaleString()}` : "";
+}
+
+// What was refused a while ago is no news.
+function complain(text) {
+  const said = byId("said");
+  said.textContent = text;
+  clearTimeout(said.ends);
+  said.ends = setTimeout(() => (said.textContent = ""), TOLD * 1e3);
 }
 
 // -------------------------------------------------------------------------------------------------------------- controls
 
 async function toggleSteering() {
   const box = state.now?.box;
-  if (!box || box.counters === undefined || !maySwitch()) return;
   const button = byId("steering");
+  if (button.disabled || !box || box.counters === undefined || !maySwitch()) return;
+  const hadFocus = document.activeElement === button;
   button.disabled = true;
+  complain("");
   try {
     const answer = await fetch("/v1/box", {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ on: !box.on }),
+      redirect: "manual", signal: AbortSignal.timeout(PATIENCE * 1e3),
     });
-    const said = await answer.json();
-    byId("said").textContent = answer.ok ? "" : said.error;
-    if (answer.ok) {
-      state.now.box = said;
-      drawBox(said, state.before?.box);
+    if (answer.ok && typeOf(answer) === "application/json") {
+      state.now.box = await answer.json();
+      drawBox(state.now.box, state.before?.box);
+    } else {
+      complain(await reasonOf(answer));
     }
   } catch (error) {
-    byId("said").textContent = `the switch does not answer: ${error.message}`;
+    const late = error.name === "TimeoutError";
+    complain(late ? `no answer within ${PATIENCE} s; it may still be done` : `the switch does not answer: ${error.message}`);
   }
   button.disabled = false;
-  button.focus();
+  if (hadFocus) button.focus(); // which went away with the button
 }
 
 function togglePause() {
   state.paused = !state.paused;
   byId("pause").setAttribute("aria-pressed", String(state.paused));
-  byId("pause").textContent = state.paused ? "Go on" : "Pause";
+  tellAge();
+  draw();
 }
 
 byId("steering").addEventListener("click", toggleSteering);
@@ -485,38 +531,56 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "s") toggleSteering();
 });
 
+document.addEventListener("visibilitychange", draw);
+
 let events;
 
-const heard = () => (state.heard = performance.now());
+function heard() {
+  state.heard = performance.now();
+  state.broken = false;
+}
 
-// The switch hangs, or what is between. Said in steps, for those to whom it is read aloud.
+// The switch hangs, or what is between. Said in steps, for those to whom it is read aloud. Where the other machine, or the way to it,
+// is gone without a word, the stream never ends: it is opened anew.
 function noteSilence() {
-  const silent = (performance.now() - state.heard) / 1e3;
+  const now = performance.now();
+  const silent = (now - state.heard) / 1e3;
   if (silent < SILENCE || events.readyState === EventSource.CLOSED) return;
   // Of a stream that broke it is said already that it is tried again.
-  if (events.readyState === EventSource.CONNECTING && byId("status").className === "lost") return;
-  say(`nothing heard from the switch for ${Math.floor(silent / SILENCE) * SILENCE} s`, true);
+  if (!state.broken) lose(`nothing heard from the switch for ${Math.floor(silent / SILENCE) * SILENCE} s`);
+  if (Math.min(silent, (now - state.opened) / 1e3) < ANEW) return;
+  events.close();
+  listen();
 }
 
 function listen() {
+  state.opened = performance.now();
   events = new EventSource("/v1/live");
   events.onopen = heard;
   events.onmessage = (message) => {
     heard();
-    const event = JSON.parse(message.data);
-    if (event.switch?.error) return say(event.switch.error, true);
-    take(event);
+    try {
+      const event = JSON.parse(message.data);
+      if (event.switch?.error) return lose(event.switch.error);
+      take(event);
+    } catch (error) {
+      console.error(error);
+      lose(`this page does not understand the switch, which may be newer: load it again (${error.message})`);
+    }
   };
   events.onerror = () => {
+    state.broken = true;
     if (events.readyState === EventSource.CLOSED) return tryAgain();
-    say("the switch does not answer; trying again …", true); // which the browser does by itself
+    lose("the switch does not answer; trying again …"); // which the browser does by itself
   };
 }
+
+const typeOf = (answer) => (answer.headers.get("Content-Type") ?? "without a type").split(";")[0];
 
 // What an answer says that is no stream, or why there was none. It may be that of something between here and the switch.
 async function reasonOf(answer) {
   if (answer.type === "opaqueredirect") return "not the switch answers: the page is sent elsewhere; is there a login?";
-  const type = (answer.headers.get("Content-Type") ?? "without a type").split(";")[0];
+  const type = typeOf(answer);
   if (answer.ok && type === "text/event-stream") return "the switch was busy";
   const said = type === "application/json" ? await answer.json().catch(() => null) : null;
   if (typeof said?.error === "string") return said.error;
@@ -536,7 +600,7 @@ async function tryAgain() {
   }
   clearTimeout(limit);
   asking.abort(); // of a stream that is granted now, its place
-  say(`${why}; trying again …`, true);
+  lose(`${why}; trying again …`);
   setTimeout(listen, AGAIN * 1e3);
 }
 

@@ -126,6 +126,67 @@ class PageTest(unittest.TestCase):
 
     # --- the live view: what is known, and since when ---
 
+    def test_what_is_old_is_not_shown_as_if_it_were_new(self):
+        nodes = [node(1, "memory1")]
+        page = self.live(state(0, nodes))
+        self.assertFalse(self.is_old())
+        self.assertEqual(self.text("#status"), "1 node")
+        # Nothing is heard.
+        self.silent_for(6)
+        self.assertTrue(self.is_old())
+        self.assertTrue(page.value("document.title").startswith("! nothing heard from the switch"))
+        self.show(state(1, nodes))
+        self.assertFalse(self.is_old())
+        self.assertEqual(page.value("document.title"), f"Sluice 127.0.0.1:{self.switch.server_port}")
+        # The switch is busy; and speaks in a way that this page does not know, as one may that is newer.
+        for said, why in (({"switch": {"error": "the switch is busy"}}, "the switch is busy"), ({"switch": {}}, "this page does not understand the switch")):
+            page.value(f"events.onmessage({{ data: {json.dumps(json.dumps(said))} }})")
+            self.assertTrue(self.text("#status").startswith(why), self.text("#status"))
+            self.assertTrue(self.is_old())
+            self.show(state(2, nodes))
+            self.assertFalse(self.is_old())
+        # A node that is gone is news.
+        self.show(state(3, [node(1, "memory1", state="gone")]))
+        self.assertEqual(self.text("#status"), "memory1 is gone")
+        self.assertFalse(self.is_old())
+        # Paused it is old at once, and goes on with what was heard last.
+        page.click("#pause")
+        self.assertTrue(self.is_old())
+        self.show(state(4, [node(1, "memory1"), node(2, "memory2")]))
+        self.assertEqual(self.texts("#nodes tbody td:first-child"), ["memory1"])
+        page.click("#pause")
+        self.assertEqual(self.texts("#nodes tbody td:first-child"), ["memory1", "memory2"])
+        self.assertFalse(self.is_old())
+        # The switch ends, and with it the stream.
+        self.switch.ended.set()
+        self.switch.shutdown()
+        self.switch.server_close()
+        page.wait_for("document.getElementById('status').textContent.startsWith('the switch does not answer')", "the end", PATIENCE)
+        self.assertTrue(self.is_old())
+
+    def test_a_stream_that_has_been_silent_for_long_is_opened_anew(self):
+        page = self.live(state(0, [node(1, "memory1")]))
+        self.assertEqual(self.switch.listeners, 1)
+        self.silent_for(20)
+        self.assertEqual(page.value("events.readyState"), 1)
+        self.switch.told = state(40, [node(1, "memory1"), node(2, "memory2")])
+        self.silent_for(31)
+        page.wait_for("document.getElementById('status').textContent === '2 nodes'", "what is told there", PATIENCE)
+        self.assertEqual(self.switch.listeners, 2)
+        # Where that is silent, too, it is given as much time.
+        page.value("state.heard = performance.now() - 31000; noteSilence()")
+        self.assertEqual((self.switch.listeners, page.value("events.readyState")), (2, 1))
+
+    def test_a_switch_that_does_not_answer_leaves_the_button_and_what_it_said_is_forgotten(self):
+        page = self.live(state(0, [node(1, "memory1")], box=BOX))
+        page.press("s", "KeyS")
+        page.press("s", "KeyS")
+        page.wait_for("document.getElementById('said').textContent.startsWith('no answer within 5 s')", "that there is none", PATIENCE)
+        self.assertFalse(page.value("document.getElementById('steering').disabled"))
+        self.assertEqual(self.switch.asked, [{"on": False}], "once for two presses")
+        self.assertFalse(page.value("document.activeElement === document.getElementById('steering')"), "who was elsewhere stays there")
+        page.wait_for("document.getElementById('said').textContent === ''", "it is no news any more", PATIENCE)
+
     # --- the live view: for who looks at it for long ---
 
     def test_what_is_selected_stays_while_numbers_change(self):
@@ -139,6 +200,18 @@ class PageTest(unittest.TestCase):
         self.assertTrue(page.value("title.isConnected"), "what is pointed at")
         self.show(state(5, nodes[:1]))
         self.assertEqual(self.texts("#nodes tbody td:nth-child(1)"), ["memory1"])
+
+    def test_nothing_is_drawn_while_nobody_looks(self):
+        page = self.live(state(0, [node(1, "memory1")]))
+        hide = "Object.defineProperty(document, 'hidden', {{ configurable: true, value: {} }}); document.dispatchEvent(new Event('visibilitychange'))"
+        page.value(hide.format("true"))
+        self.show(state(1, [node(2, "memory2")]))
+        self.show(state(2, [node(3, "memory3", state="gone")]))
+        self.assertEqual(self.texts("#nodes tbody td:first-child"), ["memory1"])
+        self.assertEqual(page.value("document.title.split(' – ')[0]"), "! memory3 is gone")
+        page.value(hide.format("false"))
+        self.assertEqual(self.texts("#nodes tbody td:first-child"), ["memory3"])
+        self.assertEqual(page.value("state.traffic.length"), 3, "the seconds between are known")
 
     # --- reports ---
 
