@@ -284,15 +284,19 @@ function sharedWords(n) {
   return `behind one port with ${all}; counted together`;
 }
 
+// A program on a host's NIC (`sluice run --host`) has the host's address, but for its second byte.
+const hostOf = (mac) => mac.replace(/^(..):..:/, "$1:00:");
+
 // {address: its port, how many share that (but for nodes that are gone), and names of some of these}
 function placesOf(event) {
   const byMac = new Map(event.nodes.map((n) => [n.mac, n]));
   const places = new Map();
   for (const port of event.switch?.ports ?? []) {
-    const living = port.macs.filter((mac) => byMac.get(mac)?.state !== "gone");
+    const macs = [...new Set(port.macs.map((mac) => (byMac.has(hostOf(mac)) ? hostOf(mac) : mac)))];
+    const living = macs.filter((mac) => byMac.get(mac)?.state !== "gone");
     // One more than are named: a node is not its own neighbour.
     const names = living.filter((mac) => byMac.has(mac)).slice(0, MOST_NAMED + 1).map((mac) => byMac.get(mac).name);
-    for (const mac of port.macs) places.set(mac, { port, sharers: living.length, names });
+    for (const mac of macs) places.set(mac, { port, sharers: living.length, names });
   }
   return places;
 }

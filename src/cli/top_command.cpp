@@ -16,7 +16,9 @@
 #include "cli/json_text.h"
 #include "rack/directory/directory_http.h"
 #include "rack/endpoint/endpoint.h"
+#include "switching/host_stage.h"
 #include "switching/types.h"
+#include "wire/address.h"
 
 namespace sluice::cli {
 namespace {
@@ -32,14 +34,21 @@ class Ports {
  public:
   explicit Ports(const json& state) {
     if (!state["switch"].contains("ports")) return;
-    std::set<std::string_view> gone;
-    for (const json& node : state["nodes"]) {
-      if (node["state"] == "gone") gone.insert(node["mac"].get_ref<const std::string&>());
-    }
+    std::map<std::string, bool> is_gone;
+    for (const json& node : state["nodes"]) is_gone[node["mac"].get<std::string>()] = node["state"] == "gone";
     for (const json& port : state["switch"]["ports"]) {
-      std::size_t living = 0;
-      for (const json& mac : port["macs"]) living += gone.contains(mac.get_ref<const std::string&>()) ? 0u : 1u;
-      for (const json& mac : port["macs"]) places_[mac.get_ref<const std::string&>()] = {&port, living > 1};
+      std::set<std::string> behind;
+      for (const json& mac : port["macs"]) {
+        const auto address = wire::MacAddress::parse(mac.get_ref<const std::string&>());
+        // A program on a host's NIC is the host.
+        const std::string host = address ? switching::HostStage::host_of(*address).to_string() : "";
+        behind.insert(is_gone.contains(host) ? host : mac.get<std::string>());
+      }
+      const auto living = std::ranges::count_if(behind, [&](const std::string& mac) {
+        const auto node = is_gone.find(mac);
+        return node == is_gone.end() || !node->second;
+      });
+      for (const std::string& mac : behind) places_[mac] = {&port, living > 1};
     }
   }
 
@@ -54,7 +63,7 @@ class Ports {
   }
 
  private:
-  std::map<std::string_view, Place> places_;
+  std::map<std::string, Place> places_;
 };
 
 struct Traffic {

@@ -491,12 +491,13 @@ class OperateTest(live_rack.LiveRack):
         nodes = [node, {**memory, "name": "wire-a", "mac": "a"}, {**memory, "name": "wire-b", "mac": "b"}, {**memory, "name": "alone", "mac": "c"},
                  {**memory, "name": "away", "mac": "d", "state": "gone", "left": True}, {**memory, "name": "lost", "mac": "e", "state": "gone"},
                  {**memory, "name": "rack-of-the-cellar-below-1", "mac": "f"}, {**memory, "name": "rack-of-the-cellar-below-2", "mac": "g"},
-                 {**memory, "name": "among-strangers", "mac": "h"}]
+                 {**memory, "name": "among-strangers", "mac": "h"}, {**memory, "name": "host-of-programs", "mac": "02:00:0a:4d:00:05"}]
 
         def state():
             at_ms = int(time.time() * 1000)
             port = {"up": True, "rx_frames": at_ms, "tx_frames": 0, "rx_bytes": 0, "tx_bytes": 0, "drops": {}}
-            ports = [{**port, "number": 0, "macs": ["a", "b", "d"]}, {**port, "number": 1, "macs": ["c", "e"]}, {**port, "number": 2, "macs": ["h", "x"]}]
+            ports = [{**port, "number": 0, "macs": ["a", "b", "d"]}, {**port, "number": 1, "macs": ["c", "e"]}, {**port, "number": 2, "macs": ["h", "x"]},
+                     {**port, "number": 3, "macs": ["02:01:0a:4d:00:05", "02:02:0a:4d:00:05"]}]
             return {"at_ms": at_ms, "nodes": nodes, "box": None, "may_change": True, "switch": {"ports": ports, "latency": {}, "latency_edges_s": []}}
 
         class Directory(http.server.BaseHTTPRequestHandler):
@@ -524,7 +525,8 @@ class OperateTest(live_rack.LiveRack):
         rows = {line.split()[0]: line.split()[1:] for line in lines if len(line.split()) > 4}
         for name in ("wire-a", "wire-b", "among-strangers"):
             self.assertTrue(rows[name][2].startswith("<="), lines)
-        self.assertEqual(rows["alone"][2][0], "1", lines)
+        for name in ("alone", "host-of-programs"):
+            self.assertEqual(rows[name][2][0], "1", lines)
         self.assertEqual((rows["away"][1], rows["lost"][1]), ("left", "gone"), lines)
         self.assertEqual(len([line for line in lines if line.startswith("rack-of")]), len([name for name in rows if name.startswith("rack-of")]), lines)
         self.assertIn("all of them together", "\n".join(lines))

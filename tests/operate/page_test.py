@@ -187,6 +187,16 @@ class PageTest(unittest.TestCase):
         self.assertFalse(page.value("document.activeElement === document.getElementById('steering')"), "who was elsewhere stays there")
         page.wait_for("document.getElementById('said').textContent === ''", "it is no news any more", PATIENCE)
 
+    def test_programs_on_a_hosts_nic_are_the_host(self):
+        host = node(1, "host", "client", mac="02:00:0a:4d:00:05")
+        page = self.live(state(0, [host]))
+        for at, frames in ((1, 100), (2, 600)):
+            told = state(at, [host], {"host": frames})
+            told["switch"]["ports"][0]["macs"] = ["02:01:0a:4d:00:05", "02:02:0a:4d:00:05"]
+            self.show(told)
+        self.assertEqual(self.texts("#nodes tbody td:nth-child(6)"), ["500"])
+        self.assertFalse(page.value("document.getElementById('shared').checkVisibility()"))
+
     # --- the live view: for who looks at it for long ---
 
     def test_what_is_selected_stays_while_numbers_change(self):
