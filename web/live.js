@@ -13,6 +13,8 @@ const ANEW = 30; // seconds without a word, after which the stream is opened ane
 const TOLD = 10; // seconds that a refusal is shown
 const MOST_NAMED = 8; // nodes in a title
 
+const KINDS = { memory: "memory node", metadata: "metadata server", client: "client" };
+
 const byId = (id) => document.getElementById(id);
 const state = {
   before: null, now: null, nodes: [], through: null, seconds: 1, traffic: [], latency: {}, counts: {}, paused: false,
@@ -188,12 +190,14 @@ function chart(id, series, now, unit) {
 function drawHistogram(counts, edges) {
   const bottom = 18;
   const [svg, width, height] = sized("histogram", 120);
-  const top = Math.max(1, ...counts);
+  const most = Math.max(...counts);
+  const top = Math.max(1, most);
   const step = (width - 52) / counts.length;
   const parts = counts.map((n, i) => {
     const size = (n / top) * (height - bottom - 6);
     return element("rect", { x: 46 + i * step, y: height - bottom - size, width: step - 1, height: size, fill: "var(--p50)" });
   });
+  if (most > 0) parts.push(element("text", { x: 40, y: 14, "text-anchor": "end", class: "quiet" }, words(most)));
   const each = 6 * Math.max(1, Math.ceil(64 / (6 * step))); // labels want room
   edges.forEach((edge, i) => {
     if (i % each === 0)
@@ -215,7 +219,7 @@ function chosenOf(servers) {
 
 // "and 3 more memory nodes, 1 more client": those that are not drawn.
 function hiddenWords(all, drawn) {
-  const parts = [["memory", "memory node"], ["metadata", "metadata server"], ["client", "client"]].map(([kind, what]) => {
+  const parts = Object.entries(KINDS).map(([kind, what]) => {
     const count = all.filter((n) => n.kind === kind).length - drawn.filter((n) => n.kind === kind).length;
     return count === 0 ? "" : `${count} more ${what}${count === 1 ? "" : "s"}`;
   });
@@ -227,8 +231,9 @@ function hiddenWords(all, drawn) {
 function drawRack(nodes) {
   const drawn = nodes.filter((n) => n.kind !== "switch" && !n.hasLeft && (n.state !== "gone" || n.kind !== "client"));
   const upper = chosenOf(drawn.filter((n) => n.kind !== "client"));
-  const clients = drawn.filter((n) => n.kind === "client").sort((a, b) => b.in + b.out - a.in - a.out);
-  const lower = clients.slice(0, MOST_DRAWN);
+  const clients = drawn.filter((n) => n.kind === "client");
+  const busiest = new Set([...clients].sort((a, b) => b.in + b.out - a.in - a.out).slice(0, MOST_DRAWN));
+  const lower = clients.filter((n) => busiest.has(n)); // as the directory has them: each stays at its place
   const [svg, height, y] = [byId("rack"), 330, 165];
   // Room for every box; where the page is narrower it is scrolled, not made too small to be read.
   const least = 40 + 110 * Math.max(3, upper.length, lower.length);
@@ -237,7 +242,7 @@ function drawRack(nodes) {
   svg.style.minWidth = `${Math.round(least * 0.85)}px`;
   const parts = [];
   const boxed = state.now.box && state.now.box.counters;
-  const box = { rx: 8, fill: "var(--card)", "stroke-width": 2 };
+  const box = { fill: "var(--card)", "stroke-width": 2 };
   const rateWords = (n) => `${atMost(n)}${words(n.in + n.out)}/s`;
   const place = (list, at, side) =>
     list.forEach((n, i) => {
@@ -246,13 +251,13 @@ function drawRack(nodes) {
       const load = n.in + n.out;
       const group = element("g", {});
       group.append(
-        element("title", {}, n.others === 0 ? n.name : `${n.name}: ${sharedWords(n)}`),
+        element("title", {}, `${n.name}, ${KINDS[n.kind]}${n.others === 0 ? "" : `, ${sharedWords(n)}`}`),
         element("line", {
           x1: x, x2: x, y1: at + side * 22, y2: y - side * 20,
           stroke: color, "stroke-width": 1 + Math.min(14, 2.2 * Math.log10(1 + load)),
           "stroke-dasharray": n.state === "ready" ? "none" : "5 5", opacity: 0.55,
         }),
-        element("rect", { x: x - 52, y: at - 22, width: 104, height: 44, ...box, stroke: color }),
+        element("rect", { x: x - 52, y: at - 22, width: 104, height: 44, ...box, rx: n.kind === "metadata" ? 22 : 8, stroke: color }),
         element("text", { x, y: at - 3, "text-anchor": "middle" }, shortened(n.name, 14)),
         element("text", { x, y: at + 14, "text-anchor": "middle", class: "quiet" }, n.state === "ready" ? rateWords(n) : n.state),
       );
@@ -260,7 +265,7 @@ function drawRack(nodes) {
     });
   place(upper, 40, 1);
   place(lower, 290, -1);
-  parts.push(element("rect", { x: 20, y: y - 20, width: width - 40, height: 40, ...box, stroke: "var(--switch)" }));
+  parts.push(element("rect", { x: 20, y: y - 20, width: width - 40, height: 40, ...box, rx: 8, stroke: "var(--switch)" }));
   const said = boxed ? ` · box: ${state.now.box.box}, ${state.now.box.on ? "on" : "off"}` : "";
   const more = hiddenWords(drawn, [...upper, ...lower]);
   parts.push(element("text", { x: width / 2, y: y + 5, "text-anchor": "middle" }, `switch${said}${more}`));
@@ -390,6 +395,7 @@ function drawBox(box, before) {
   byId("box-section").hidden = !there;
   byId("steering").hidden = byId("steering-key").hidden = !maySwitch();
   if (!there) return;
+  byId("untold").hidden = state.now.may_change !== false;
   const button = byId("steering");
   button.setAttribute("aria-checked", String(box.on));
   button.textContent = `${box.box.startsWith("clover") ? "Steering" : "Box"}: ${box.on ? "on" : "off"}`;

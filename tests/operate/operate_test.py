@@ -315,7 +315,7 @@ class OperateTest(live_rack.LiveRack):
         self.show(page, {**state, "nodes": [*map(node, names), *others]})
         drawn = [text for text in self.texts(page, "#rack text") if text.startswith("rack")]
         self.assertEqual((len(drawn), len(set(drawn))), (2, 2))
-        self.assertLessEqual(set(names), set(self.texts(page, "#rack title")))
+        self.assertLessEqual({f"{name}, memory node" for name in names}, set(self.texts(page, "#rack title")))
         # Two nodes behind one port.
         ports = [{**state["switch"]["ports"][0], "number": 90, "macs": ["02:00:00:00:00:0a", "02:00:00:00:00:0b"], "rx_frames": frames} for frames in (0, 5000)]
         for at, port in enumerate(ports):

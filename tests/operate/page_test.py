@@ -187,6 +187,13 @@ class PageTest(unittest.TestCase):
         self.assertFalse(page.value("document.activeElement === document.getElementById('steering')"), "who was elsewhere stays there")
         page.wait_for("document.getElementById('said').textContent === ''", "it is no news any more", PATIENCE)
 
+    def test_where_there_are_tenants_the_page_says_what_it_does_not_show(self):
+        page = self.live(state(0, [node(1, "memory1")], box=BOX))
+        untold = "document.getElementById('untold').checkVisibility()"
+        self.assertFalse(page.value(untold))
+        self.show(state(1, [node(1, "memory1")], box=BOX, may_change=False))
+        self.assertTrue(page.value(untold))
+
     def test_programs_on_a_hosts_nic_are_the_host(self):
         host = node(1, "host", "client", mac="02:00:0a:4d:00:05")
         page = self.live(state(0, [host]))
@@ -222,6 +229,22 @@ class PageTest(unittest.TestCase):
         page.value(hide.format("false"))
         self.assertEqual(self.texts("#nodes tbody td:first-child"), ["memory3"])
         self.assertEqual(page.value("state.traffic.length"), 3, "the seconds between are known")
+
+    def test_the_picture_tells_kinds_apart_without_colours_and_clients_keep_their_places(self):
+        nodes = [node(1, "a"), node(2, "b", "metadata"), *(node(10 + i, f"c{i}", "client") for i in range(20))]
+        page = self.live(state(0, nodes))
+        self.assertEqual(self.texts("#rack title")[:3], ["a, memory node", "b, metadata server", "c0, client"])
+        corners = page.value("[...document.querySelectorAll('#rack g rect')].map((r) => r.getAttribute('rx'))")
+        self.assertNotEqual(corners[0], corners[1])
+        # The busiest are others each second, among those that are drawn.
+        total = dict.fromkeys((f"c{i}" for i in range(3, 15)), 0)
+        drawn = []
+        for at in range(1, 4):
+            for i, name in enumerate(total):
+                total[name] += 100 + (i * at * 5) % 12
+            self.show(state(at, nodes, total))
+            drawn.append([title.split(",")[0] for title in self.texts("#rack title")[2:]])
+        self.assertEqual(drawn, [list(total)] * 3)
 
     # --- reports ---
 
