@@ -96,6 +96,19 @@ json names_in_order(const json& result) {
   return names;
 }
 
+std::string series_of(const Place& place, const std::string& ours) {
+  return place.series.empty() ? ours : place.series;
+}
+
+std::vector<std::string> series_in_order(const std::vector<Place>& places, const std::string& ours) {
+  std::vector<std::string> names;
+  for (const Place& place : places) {
+    const std::string name = series_of(place, ours);
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
 // Lines are ours, points the paper's; where x is a name, bars and ticks.
 json plot_of(const json& result, const std::vector<Place>& places, const std::string& y_title) {
   const std::string ours = word_for_ours(result);
@@ -103,7 +116,7 @@ json plot_of(const json& result, const std::vector<Place>& places, const std::st
   // On a logarithmic scale 0 is infinitely far away: one such value would put all others on one edge. The table has it. (The paper's are above 0.)
   const bool logarithmic = result.at("y_scale") == "log";
   for (const Place& place : places) {
-    const std::string series = place.series.empty() ? ours : place.series;
+    const std::string series = series_of(place, ours);
     if (place.trusted && !std::isnan(place.ours) && (!logarithmic || place.ours > 0))
       rows.push_back({{"x", x_value(result, place.x)},
                       {"y", place.ours},
@@ -123,18 +136,23 @@ json plot_of(const json& result, const std::vector<Place>& places, const std::st
   json x = {{"field", "x"}, {"type", numeric ? "quantitative" : "nominal"}, {"title", result.at("x_title")}};
   if (!numeric) x["sort"] = names_in_order(result);
   json y = {{"field", "y"}, {"type", "quantitative"}, {"title", y_title}, {"scale", {{"type", result.at("y_scale")}}}};
-  json color = {{"field", "series"}, {"type", "nominal"}, {"title", nullptr}};
+  json color = {{"field", "series"},
+                {"type", "nominal"},
+                {"title", nullptr},
+                {"scale", {{"domain", series_in_order(places, ours)}}}};
   if (std::ranges::all_of(places, [](const Place& place) { return place.series.empty(); })) color["legend"] = nullptr;
+  // Not by colours alone, of which some readers see fewer. One domain makes one legend of both.
+  const json dash = color;
   const json shape = {{"field", "whose"},
                       {"type", "nominal"},
                       {"title", nullptr},
                       {"scale", {{"domain", {ours, "paper"}}, {"range", {"cross", "circle"}}}}};
   json line = {{"mark", {{"type", "line"}, {"strokeWidth", 1.5}}},
                {"transform", json{{{"filter", "datum.whose != 'paper'"}}}},
-               {"encoding", {{"x", x}, {"y", y}, {"color", color}}}};
+               {"encoding", {{"x", x}, {"y", y}, {"color", color}, {"strokeDash", dash}}}};
   json points = {{"mark", {{"type", "point"}, {"size", 50}, {"tooltip", true}}},
                  {"encoding", {{"x", x}, {"y", y}, {"color", color}, {"shape", shape}}}};
-  if (!numeric) points["encoding"]["xOffset"] = {{"field", "series"}};
+  if (!numeric) points["encoding"]["xOffset"] = {{"field", "series"}, {"scale", color["scale"]}};
   json layers = numeric ? json{line, points} : json{points};
   const bool panels = std::ranges::any_of(places, [](const Place& place) { return !place.panel.empty(); });
   if (!panels) return {{"data", {{"values", rows}}}, {"layer", layers}};

@@ -257,6 +257,76 @@ class PageTest(unittest.TestCase):
         page.wait_for("document.querySelectorAll('main > details').length === 1", "the report's end", PATIENCE)
         return page
 
+    def test_a_plot_that_cannot_be_drawn_takes_nothing_else_with_it(self):
+        plots = "var vega = {}; var vegaLite = { compile() { throw new Error('no such mark'); } };"
+        table = {"columns": ["a", "b"], "rows": [["x", "1"]]}
+        page = self.report([{"title": "one", "plot": {}, "table": table}, {"title": "two", "table": table}], plots)
+        self.assertEqual(self.text(".plot"), "This plot cannot be drawn: no such mark")
+        self.assertEqual(self.texts("h2"), ["one", "two"])
+        self.assertEqual(self.texts("td"), ["x", "1"] * 2)
+        self.assertEqual(page.value("document.title"), "A report")
+        # All data are there for who wants them.
+        self.assertEqual(self.text("main > details pre"), "")
+        page.click("main > details summary")
+        page.wait_for("document.querySelector('main > details pre').textContent.includes('\"facts\"')", "the data", PATIENCE)
+
+    def test_a_report_loads_nothing_whatever_is_in_it(self):
+        asked = []
+
+        class Elsewhere(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                asked.append(self.path)
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        where = f"http://127.0.0.1:{self.serve(Elsewhere).server_port}"
+        fetched = f"fetch('{where}/fetched', {{ mode: 'no-cors' }}).then(() => 'loaded', () => 'refused')"
+        page = self.report([], f"new Image().src = '{where}/picture'; var ended = {fetched};")
+        self.assertEqual(page.value("ended"), "refused")
+        self.assertEqual(asked, [])
+        self.assertEqual(page.value(f"document.body.append(new Image()), {fetched}"), "refused")
+
+    def drawn(self, names, xs, **more):
+        """The report of a result that is made up."""
+        points = [{"panel": "", "series": name, "x": x, "metrics": {"rate": i + 1}, "paper": {}, "far": [], "problem": "", "hardware": "h"}
+                  for i, name in enumerate(names) for x in xs]
+        result = {"name": "mine", "commit": "0", "simulated": True, "problem": "", "y": "rate", "y_title": "rate, M/s", "x_title": "clients",
+                  "y_scale": "linear", "figure": "", "title": "t", "text": "", "points": points, **more}
+        folder = pathlib.Path(self.folder.name)
+        (folder / "mine.json").write_text(json.dumps(result))
+        out = folder / "drawn.html"
+        subprocess.run([live_rack.SLUICE, "report", "--results", folder, "--out", out], check=True, timeout=60, capture_output=True)
+        if "vegaLite" not in out.read_text():
+            self.skipTest("skipped: this program was built without npm")
+        page = self.open(f"file://{out}")
+        page.wait_for("document.querySelectorAll('.plot .mark-symbol path').length > 20", "the plot", PATIENCE)
+        return page
+
+    def test_every_line_of_a_figure_with_many_is_another(self):
+        names = [f"a series with a long name, number {i}" for i in range(20, 9, -1)]
+        page = self.drawn(names, ("1", "2"), numeric=True)
+        looks = page.value("[...document.querySelectorAll('.plot .mark-line path')].map((p) => p.getAttribute('stroke') + ' ' + p.getAttribute('stroke-dasharray'))")
+        self.assertEqual((len(looks), len(set(looks))), (11, 11), looks)
+        self.assertGreater(len({look.split(" ")[1] for look in looks}), 3, "not by colour alone")
+        self.assertEqual(self.texts(".plot .role-legend-label text"), [*names, "simulated", "paper"], "no name is cut, and each is there once")
+        self.assertEqual(page.errors, [])
+
+    def test_points_over_a_name_are_of_other_colours_in_the_legends_order(self):
+        names = [f"number {i}" for i in range(20, 9, -1)]
+        page = self.drawn(names, ("one", "other"), numeric=False)
+        points = page.value("[...document.querySelectorAll('.plot .role-mark.mark-symbol path')].map((p) => [p.getAttribute('stroke'),"
+                            " ...p.getAttribute('transform').match(/[0-9.]+/g).map(Number)])")
+        self.assertEqual((len(points), len({color for color, *_ in points})), (22, 11), points)
+        # The rate tells which series a point is of.
+        left = sorted(points, key=lambda point: point[1])[:11]
+        self.assertEqual(left, sorted(left, key=lambda point: -point[2]))
+        self.assertEqual(self.texts(".plot .role-legend-label text"), [*names, "simulated", "paper"])
+        self.assertEqual(page.errors, [])
+
+
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit(__doc__)
