@@ -108,7 +108,7 @@ class RackTest(live_rack.RackOfDaemons):
         self.up("--config", str(config))
         self.sluice("rack", "up", "--no-metadata", "--memory-nodes", "1", "--config", str(config), code=0)
         config.write_text("[switch]\nbox = \"clover\"\n")
-        self.assertIn("switch, memory1, memory2 run with other options; `sluice rack down` first",
+        self.assertIn("switch, memory1, memory2 run with other options (the settings file has changed since); `sluice rack down` first",
                       self.sluice("rack", "up", "--no-metadata", "--config", str(config), code=1).stderr)
         config.write_text("[switch]\nmac-slots = 1000\n")
         self.assertIn("power of two", self.sluice("rack", "up", "--config", str(config), code=2).stderr)
@@ -116,7 +116,7 @@ class RackTest(live_rack.RackOfDaemons):
     def test_options_that_would_not_take_effect_start_nothing(self):
         self.up("--no-metadata", "--memory-nodes", "1", "--memory-size", "16MiB")
         done = self.sluice("rack", "up", "--memory-nodes", "2", "--memory-size", "16MiB", "--box", "clover", code=1)
-        self.assertIn("switch runs with other options; `sluice rack down` first", done.stderr)
+        self.assertIn("switch runs with other options (no --box clover); `sluice rack down` first", done.stderr)
         self.assertEqual(sorted(d["name"] for d in self.status()["daemons"]), ["memory1", "switch"])
 
     def test_a_rack_of_daemons_started_by_hand_is_shown(self):

@@ -32,6 +32,71 @@ bool has_same_config(const RunDirectory& directory, const DaemonSpec& daemon) {
          copy.substr(std::strlen(kSettingsHead)) == content_of(daemon.config);
 }
 
+// What a command line says, by flag; flags alone, such as --edm, have no value.
+std::map<std::string, std::string> flags_of(const std::vector<std::string>& command) {
+  std::map<std::string, std::string> flags;
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    if (!command[i].starts_with("--")) continue;
+    const bool has_value = i + 1 < command.size() && !command[i + 1].starts_with("--");
+    flags[command[i]] = has_value ? command[i + 1] : "";
+  }
+  return flags;
+}
+
+// "--box watch instead of clover, no --edm": how what runs differs from what is asked for. Empty where that is not in the flags.
+std::string differences(const std::vector<std::string>& runs, const std::vector<std::string>& asked) {
+  const auto is = flags_of(runs);
+  const auto wanted = flags_of(asked);
+  std::vector<std::string> all;
+  for (const auto& [flag, value] : is) {
+    const auto other = wanted.find(flag);
+    if (other != wanted.end() && other->second == value) continue;
+    const std::string instead = other != wanted.end() ? other->second : "none";
+    all.push_back(value.empty() ? flag : fmt::format("{} {} instead of {}", flag, value, instead));
+  }
+  for (const auto& [flag, value] : wanted) {
+    if (!is.contains(flag)) all.push_back(fmt::format("no {}{}{}", flag, value.empty() ? "" : " ", value));
+  }
+  return fmt::format("{}", fmt::join(all, ", "));
+}
+
+// Daemons that run with other options than those that are asked for, and which those are.
+class Otherwise {
+ public:
+  void add(const std::string& name, const std::string& difference) {
+    names_.push_back(name);
+    if (difference.empty()) return;
+    const auto same = std::ranges::find(groups_, difference, &Group::difference);
+    if (same != groups_.end()) {
+      same->names += ", " + name;
+    } else {
+      groups_.push_back({difference, name});
+    }
+  }
+  bool none() const { return names_.empty(); }
+  std::string text() const {
+    return fmt::format("{} {} with other options{}; `sluice rack down` first", fmt::join(names_, ", "),
+                       names_.size() == 1 ? "runs" : "run", details());
+  }
+
+ private:
+  struct Group {
+    std::string difference;
+    std::string names;
+  };
+  std::string details() const {
+    std::vector<std::string> texts;
+    for (const Group& group : groups_) {
+      const bool all = group.names == fmt::format("{}", fmt::join(names_, ", "));
+      texts.push_back(all ? group.difference : fmt::format("{}: {}", group.names, group.difference));
+    }
+    return texts.empty() ? "" : fmt::format(" ({})", fmt::join(texts, "; "));
+  }
+
+  std::vector<std::string> names_;
+  std::vector<Group> groups_;
+};
+
 // Not over a file that somebody else calls so.
 void keep_config(const RunDirectory& directory, const DaemonSpec& daemon) {
   const std::string copy = directory.settings_copy(daemon.name);
@@ -76,7 +141,8 @@ Result<void> Launcher::up(const std::vector<DaemonSpec>& daemons, Duration timeo
   if (!any) directory_.clear();  // whatever an earlier rack left: no process that it speaks of lives
 
   std::map<int, std::vector<DaemonSpec>> stages;
-  std::vector<std::string> as_they_should, otherwise;
+  std::vector<std::string> as_they_should;
+  Otherwise otherwise;
   std::vector<const DaemonSpec*> anew;
   for (const DaemonSpec& daemon : daemons) {
     const auto found =
@@ -87,14 +153,17 @@ Result<void> Launcher::up(const std::vector<DaemonSpec>& daemons, Duration timeo
       continue;
     }
     const auto command = command_of(found->process);
-    const bool same = command.empty() ||
-                      (std::equal(command.begin() + 1, command.end(), daemon.argv.begin() + 1, daemon.argv.end()) &&
-                       has_same_config(directory_, daemon));
-    (same ? as_they_should : otherwise).push_back(daemon.name);
+    const bool same =
+        command.empty() || std::equal(command.begin() + 1, command.end(), daemon.argv.begin() + 1, daemon.argv.end());
+    if (!same) {
+      otherwise.add(daemon.name, differences(command, daemon.argv));
+    } else if (!command.empty() && !has_same_config(directory_, daemon)) {
+      otherwise.add(daemon.name, "the settings file has changed since");
+    } else {
+      as_they_should.push_back(daemon.name);
+    }
   }
-  if (!otherwise.empty())
-    return fail(fmt::format("{} {} with other options; `sluice rack down` first", fmt::join(otherwise, ", "),
-                            otherwise.size() == 1 ? "runs" : "run"));
+  if (!otherwise.none()) return fail(otherwise.text());
   for (const std::string& name : as_they_should) progress_(fmt::format("{} is running already", name));
   std::vector<std::string> started;
   for (const auto& [number, stage] : stages) {

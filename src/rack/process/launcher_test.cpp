@@ -74,7 +74,26 @@ TEST_F(LauncherTest, SaysWhenTheSettingsFileHasChangedSinceADaemonStarted) {
   ASSERT_TRUE(launcher_->up({spec}));
   ASSERT_TRUE(launcher_->up({spec}));
   std::ofstream(spec.config) << "[switch]\nbox = \"clover\"\n";
-  EXPECT_THAT(launcher_->up({spec}).error().message, HasSubstr("a runs with other options"));
+  EXPECT_EQ(launcher_->up({spec}).error().message,
+            "a runs with other options (the settings file has changed since); `sluice rack down` first");
+}
+
+TEST_F(LauncherTest, SaysWhichOptionsDifferFromThoseThatADaemonRunsWith) {
+  const auto with = [](const std::string& name, const std::vector<std::string>& flags) {
+    DaemonSpec spec = daemon(name, kStaying);
+    spec.argv.insert(spec.argv.end(), flags.begin(), flags.end());
+    return spec;
+  };
+  ASSERT_TRUE(launcher_->up({with("a", {"--box", "watch", "--edm"}), with("b", {"--size", "1"}),
+                             with("c", {"--size", "1"}), with("d", {"--http", "x"})}));
+  const auto why = [&](const std::vector<DaemonSpec>& asked) { return launcher_->up(asked).error().message; };
+  EXPECT_EQ(why({with("a", {"--box", "clover", "--cowbird"})}),
+            "a runs with other options (--box watch instead of clover, --edm, no --cowbird); `sluice rack down` first");
+  EXPECT_EQ(why({with("b", {"--size", "2"}), with("c", {"--size", "2"})}),
+            "b, c run with other options (--size 1 instead of 2); `sluice rack down` first");
+  EXPECT_EQ(why({with("b", {"--size", "2"}), with("c", {"--size", "2"}), with("d", {"--port", "y"})}),
+            "b, c, d run with other options (b, c: --size 1 instead of 2; d: --http x instead of none, no --port y); "
+            "`sluice rack down` first");
 }
 
 TEST_F(LauncherTest, WritesDownItsSettingsWhereAFullDiskHasLeftNothingOfThem) {
