@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -127,8 +128,13 @@ Argument Argument::one_of(const std::vector<std::string>& words) {
   return Argument(*option_->check(CLI::Validator(check, ""))->type_name(fmt::format("{}", fmt::join(words, "|"))));
 }
 Argument Argument::not_negative() {
-  const auto check = [](std::string& text) { return std::string(text.starts_with('-') ? "must not be negative" : ""); };
-  return Argument(*option_->check(CLI::Validator(check, "")));
+  const auto check = [](const std::string& text) {
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    const bool whole = error == std::errc() && end == text.data() + text.size();
+    return std::string(whole ? "" : text.starts_with('-') ? "must not be negative" : "must be a whole number");
+  };
+  return Argument(*option_->check(CLI::Validator(check, ""))->type_name("NUMBER"));
 }
 Argument Argument::between(std::uint64_t least, std::uint64_t most) {
   const auto check = [least, most](const std::string& text) {
@@ -140,6 +146,16 @@ Argument Argument::between(std::uint64_t least, std::uint64_t most) {
                : fmt::format("must be a whole number from {} to {}", least, most);
   };
   return Argument(*option_->check(CLI::Validator(check, ""))->type_name("NUMBER"));
+}
+Argument Argument::between(Duration least, Duration most) {
+  const auto check = [least, most](const std::string& text) {
+    Duration time;
+    return rack::parse_duration(text, time) && time >= least && time <= most
+               ? std::string()
+               : fmt::format("must be a time from {} to {}, such as {}", rack::duration_text(least),
+                             rack::duration_text(most), rack::duration_text(most));
+  };
+  return Argument(*option_->check(CLI::Validator(check, "")));
 }
 
 Argument Arguments::option(const std::string& name, std::string& value, const std::string& what) {
@@ -157,8 +173,21 @@ Argument Arguments::option(const std::string& name, std::uint32_t& value, const 
 Argument Arguments::option(const std::string& name, std::uint64_t& value, const std::string& what) {
   return Argument(*app_->add_option(name, value, what));
 }
+Argument Arguments::option(const std::string& name, Duration& value, const std::string& what) {
+  const auto check = [](const std::string& text) {
+    Duration time;
+    return std::string(rack::parse_duration(text, time) ? "" : "must be a time, such as 500ms or 5s");
+  };
+  const auto take = [&value](const CLI::results_t& words) { return rack::parse_duration(words.back(), value); };
+  return Argument(
+      *app_->add_option(name, CLI::callback_t(take), what)->type_name("TIME")->check(CLI::Validator(check, "")));
+}
 Argument Arguments::option(const std::string& name, std::optional<bool>& value, const std::string& what) {
-  return Argument(*app_->add_option(name, value, what));
+  const auto check = [](const std::string& text) {
+    static constexpr std::array<std::string_view, 8> kWords{"true", "false", "on", "off", "yes", "no", "1", "0"};
+    return std::string(std::ranges::find(kWords, text) != kWords.end() ? "" : "must be true or false");
+  };
+  return Argument(*app_->add_option(name, value, what)->type_name("true|false")->check(CLI::Validator(check, "")));
 }
 Argument Arguments::option(const std::string& name, std::optional<std::uint64_t>& value, const std::string& what) {
   return Argument(*app_->add_option(name, value, what));
@@ -224,6 +253,11 @@ std::vector<std::string> Command::choices(const CLI::Option& option) const {
     if (flag->option == &option) return named(flag->setting->choices);
   }
   return {};
+}
+
+bool Command::given(std::string_view setting) const {
+  return std::ranges::any_of(
+      flags_, [setting](const auto& flag) { return flag->setting->name == setting && flag->option->count() != 0; });
 }
 
 Result<void> Command::configure(const Tables& all) {

@@ -47,10 +47,11 @@ class Argument {
   Argument excludes(Argument other);
   // Help shows the words.
   Argument one_of(const std::vector<std::string>& words);
-  // For numbers without a sign: what begins with a minus would come out as a huge one.
+  // A whole number, of any size.
   Argument not_negative();
   // A whole number; both are allowed.
   Argument between(std::uint64_t least, std::uint64_t most);
+  Argument between(Duration least, Duration most);
 
  private:
   CLI::Option* option_;
@@ -67,6 +68,8 @@ class Arguments {
   Argument option(const std::string& name, int& value, const std::string& what);
   Argument option(const std::string& name, std::uint32_t& value, const std::string& what);
   Argument option(const std::string& name, std::uint64_t& value, const std::string& what);
+  // "500ms"
+  Argument option(const std::string& name, Duration& value, const std::string& what);
   Argument option(const std::string& name, std::optional<bool>& value, const std::string& what);
   Argument option(const std::string& name, std::optional<std::uint64_t>& value, const std::string& what);
   Argument flag(const std::string& name, bool& on, const std::string& what);
@@ -106,6 +109,8 @@ class Command : protected Arguments {
   // Flags for all settings of the schema, which [table] of a file may set too.
   void use(const std::string& table, rack::Schema& schema);
   const std::string& config_path() const { return config_; }
+  // Whether the command line says the setting of this name; what a file says does not count, for it may be there for other commands.
+  bool given(std::string_view setting) const;
   // Every command's tables, as execute() was given them.
   const Tables& all_tables() const { return *all_; }
   rack::RackSettings& rack() { return rack_; }

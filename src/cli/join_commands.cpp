@@ -66,8 +66,7 @@ class RackInvite final : public AuthorityCommand {
     option("machine", machine_, "the machine's name on the rack").type_name("NAME").required();
     option("--to", to_, "HOST:PORT that it joins at; empty: where the rack that is up serves").type_name("VALUE");
     option("--days", days_, "days for which it counts")
-        .type_name("VALUE")
-        .not_negative()
+        .between(1, rack::Authority::kMostDays)
         .default_text(std::to_string(days_));
     option("--out", out_, "write it to this file, with mode 0600, instead of stdout").type_name("FILE");
   }
@@ -75,8 +74,6 @@ class RackInvite final : public AuthorityCommand {
  private:
   Result<void> check() override {
     if (auto sound = rack::check_name("machine name", machine_); !sound) return sound;
-    if (days_ < 1 || days_ > rack::Authority::kMostDays)
-      return fail(fmt::format("--days = \"{}\": must be 1 to {}", days_, rack::Authority::kMostDays));
     if (to_.empty()) return {};
     const auto where = ports::parse_host_port(to_);
     if (!where) return fail("--to: " + where.error().message);

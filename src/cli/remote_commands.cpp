@@ -88,7 +88,8 @@ class RemoteCommand : public Command {
     use_rack();
     option("NODE", node_, "memory node, as `sluice rack status` names it").required();
     option("OFFSET", offset_text_, "in its memory: 4096, 0x1000, 4KiB").required();
-    option("--patience", patience_text_, "give up when nothing has been answered after this [5s]");
+    option("--patience", patience_, "give up when nothing has been answered after this [5s]")
+        .between(Duration::milliseconds(1), Duration::seconds(3600));
   }
 
  protected:
@@ -110,8 +111,6 @@ class RemoteCommand : public Command {
     if (!offset)
       return fail(fmt::format("OFFSET = \"{}\": must be a number of bytes such as 4096, 0x1000 or 4KiB", offset_text_));
     offset_ = *offset;
-    if (!rack::parse_duration(patience_text_, patience_))
-      return fail(fmt::format("--patience = \"{}\": must be a time such as 5s", patience_text_));
     return check_more();
   }
 
@@ -140,8 +139,7 @@ class RemoteCommand : public Command {
 
   std::string node_;
   std::string offset_text_;
-  std::string patience_text_ = "5s";
-  Duration patience_;
+  Duration patience_ = Duration::seconds(5);
   std::uint64_t offset_ = 0;
 };
 

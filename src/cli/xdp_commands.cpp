@@ -35,8 +35,8 @@ class XdpAttach final : public Command {
         .one_of({"kernel", "back", "across"});
     option("--keys", keys_, "steer only so many keys, the hottest [1024]").between(1, 16'384);
     option("--connections", connections_, "most connections followed at once [4096]").between(1, 4096);
-    option("--flight-ms", flight_ms_, "what a client has sent is executed within this or never [1000]")
-        .between(1, 60'000);
+    option("--flight", flight_, "what a client has sent is executed within this or never [1s]")
+        .between(Duration::milliseconds(1), Duration::seconds(60));
     flag("--authors-layout", authors_, "nodes as the authors' Clover lays them out");
   }
 
@@ -58,7 +58,7 @@ class XdpAttach final : public Command {
     config.rule.steer_reads_for = Duration::milliseconds(500);
     config.rule.tracked_keys = keys_;
     config.connections = connections_;
-    config.flight = Duration::milliseconds(flight_ms_);
+    config.flight = flight_;
     config.way_out = out_ == "back" ? WayOut::kBack : out_ == "across" ? WayOut::kAcross : WayOut::kToKernel;
     auto steering = Steering::load(config);
     if (!steering) return tl::unexpected(steering.error());
@@ -103,7 +103,7 @@ class XdpAttach final : public Command {
   std::string out_ = "kernel";
   std::uint32_t keys_ = 1024;
   std::uint32_t connections_ = 4096;
-  std::uint32_t flight_ms_ = 1000;
+  Duration flight_ = Duration::seconds(1);
   bool authors_ = false;
 };
 

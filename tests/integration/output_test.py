@@ -179,6 +179,14 @@ class Refused(unittest.TestCase):
         self.refused(["switch", "--subnet", "10.77.128.0", *self.dir], 2, "must end in .0.0")
         self.refused(["switch", "--box", "words", "--cores", "2", "--edm", *self.dir], 2, "--edm")
 
+    def test_numbers_and_times_that_are_none(self):
+        for words in (["pcap", "show", "--limit", "1.5", "x"], ["box", "set", "--keys", "many"], ["xdp", "show", "--keys", "many"],
+                      ["tenant", "add", "red", "--quota", "1GiB", "--regions", "few"]):
+            self.refused(words, 2, "must be a whole number")
+        self.refused(["box", "set", "--on", "perhaps"], 2, "--on: must be true or false")
+        for time in ("0s", "1000", "61s"):
+            self.refused(["xdp", "attach", "lo", "--flight", time], 2, "--flight: must be a time")
+
     def test_no_folder_for_what_is_temporary(self):
         for words in (["cache", "bench"], ["bench", "verbs"], ["bench", "cowbird"], ["onerma", "bench"]):
             for none in ("/nope", "/proc"):
@@ -208,7 +216,7 @@ class Refused(unittest.TestCase):
                 self.refused(words if "run" in words else [*words, *self.dir], 2, "must have 1 to", "letters, digits, '-', '_' or '.'")
         for words in (["add", "blue"], ["quota", "blue"]):
             self.refused(["tenant", *words, "--quota", "64", *self.dir], 2, '--quota = "64": must be at least 4KiB')
-        for days in ("0", "100000"):
+        for days in ("0", "100000", "1.5"):
             self.refused(["rack", "invite", "m2", "--days", days, *self.dir], 2, "--days")
         self.assertFalse((self.folder / "run").exists())
 

@@ -597,7 +597,7 @@ class ConfigurationTest(unittest.TestCase):
             told = run(*words, "--help").stdout
             self.assertNotIn("...", told)
             self.assertNotRegex(told, r"[A-Z]=\d")
-        self.assertRegex(run("rack", "invite", "--help").stdout, r"--days VALUE .*\[365\]")
+        self.assertRegex(run("rack", "invite", "--help").stdout, r"--days NUMBER .*\[365\]")
 
     def test_demo_knows_the_programs_options(self):
         demo = pathlib.Path(__file__).resolve().parents[2].joinpath("demo").read_text()
