@@ -73,6 +73,7 @@ int run(int argc, char** argv) {
   root.footer(
       "Examples:\n  sluice rack up\n  sluice bench clover --workload A\n  sluice rack down\n`sluice COMMAND --help` "
       "tells more.\nExit status: 0 done, 1 it failed, 2 it was asked wrongly.");
+  root.formatter(help_formatter());
   root.require_subcommand(1);
   root.failure_message([](const CLI::App* app, const CLI::Error& error) { return usage_error(*app, error); });
   root.set_version_flag("--version", std::string("sluice ") + sluice::kVersion);

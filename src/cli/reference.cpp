@@ -77,32 +77,6 @@ std::string description(const CLI::Option& option) {
   return text;
 }
 
-// "--ports, --port VALUE"
-std::string flag_text(const CLI::Option& option) {
-  std::string out;
-  for (const auto& name : option.get_snames()) out += fmt::format("{}-{}", out.empty() ? "" : ", ", name);
-  for (const auto& name : option.get_lnames()) out += fmt::format("{}--{}", out.empty() ? "" : ", ", name);
-  return takes_value(option) ? out + " " + value_name(option) : out;
-}
-
-std::string synopsis(const CLI::App& app) {
-  std::string out = full_name(app);
-  if (!subcommands(app).empty()) return out + " COMMAND";
-  out += " [OPTIONS]";
-  for (const CLI::App* group : alternatives(app)) {
-    std::string words;
-    for (const CLI::Option* option : options_of_group(*group))
-      words += fmt::format("{}{}", words.empty() ? "" : " | ", flag_text(*option));
-    out += fmt::format(" ({})", words);
-  }
-  for (const CLI::Option* option : options(app, true)) {
-    std::string name = option->get_name(true);
-    if (option->get_items_expected_max() > 1) name += "...";
-    out += option->get_required() ? " " + name : fmt::format(" [{}]", name);
-  }
-  return out;
-}
-
 // Lines of the footer after its heading.
 std::vector<std::string> examples(const CLI::App& app) {
   std::vector<std::string> out;
@@ -172,6 +146,34 @@ std::vector<Candidate> complete(const CLI::App& root, const Commands& commands, 
     }
   } else {
     for (const CLI::App* sub : subcommands(*app)) offer(sub->get_name(), sub->get_description());
+  }
+  return out;
+}
+
+std::string flag_text(const CLI::Option& option) {
+  std::string out;
+  for (const auto& name : option.get_snames()) out += fmt::format("{}-{}", out.empty() ? "" : ", ", name);
+  for (const auto& name : option.get_lnames()) out += fmt::format("{}--{}", out.empty() ? "" : ", ", name);
+  if (!takes_value(option)) return out;
+  const bool several = option.get_items_expected_max() > 1 && option.get_allow_extra_args();
+  return fmt::format("{} {}{}", out, value_name(option), several ? "..." : "");
+}
+
+std::string synopsis(const CLI::App& app) {
+  std::string out = full_name(app);
+  const bool leads_on = !subcommands(app).empty();
+  if (leads_on && app.get_require_subcommand_min() != 0) return out + " COMMAND";
+  out += leads_on ? " [OPTIONS] [COMMAND]" : " [OPTIONS]";
+  for (const CLI::App* group : alternatives(app)) {
+    std::string words;
+    for (const CLI::Option* option : options_of_group(*group))
+      words += fmt::format("{}{}", words.empty() ? "" : " | ", flag_text(*option));
+    out += fmt::format(" ({})", words);
+  }
+  for (const CLI::Option* option : options(app, true)) {
+    std::string name = option->get_name(true);
+    if (option->get_items_expected_max() > 1) name += "...";
+    out += option->get_required() ? " " + name : fmt::format(" [{}]", name);
   }
   return out;
 }

@@ -19,6 +19,10 @@ std::vector<Candidate> complete(const CLI::App& root, const Commands& commands, 
 
 // "sluice bench clover"
 std::string full_name(const CLI::App& app);
+// "--ports, --port VALUE"
+std::string flag_text(const CLI::Option& option);
+// "sluice remote read [OPTIONS] NODE OFFSET [LENGTH]"
+std::string synopsis(const CLI::App& app);
 // The command and all below it, each before its own; what is not to be seen is left out.
 std::vector<const CLI::App*> with_subcommands(const CLI::App& app);
 // A page in man(7), section 1.

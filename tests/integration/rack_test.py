@@ -6,6 +6,7 @@ usage: rack_test.py SLUICE [TEST...]
 SLUICE is the program. Every test has a rack of its own in a temporary run directory, and must leave no process behind.
 """
 
+import fcntl
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 import urllib.request
@@ -591,6 +593,46 @@ class ConfigurationTest(unittest.TestCase):
             told = run(group, "--help").stdout
             self.assertNotIn("Examples:", told)
             self.assertIn(f"`sluice {group} COMMAND --help` tells more", told)
+
+    def test_help_shows_flags_as_the_reference_does(self):
+        chapters = run("reference").stdout.split("\n## ")[1:]
+        self.assertGreater(len(chapters), 60)
+        for chapter in chapters:
+            words = chapter.splitlines()[0].split()[1:]
+            if words == ["help"]:  # its own is that of all
+                continue
+            told = run(*words, "--help").stdout
+            synopsis = next(line.strip() for line in chapter.splitlines() if line.startswith("    sluice"))
+            self.assertIn(f"\nUsage: {synopsis}\n", told)
+            for flag in re.findall(r"(?m)^- `(-.*?)`: ", chapter):
+                self.assertRegex(told, rf"(?m)^  {re.escape(flag)}( |$)", words)
+            for raw in ("{false}", "[Option Group", "Excludes:", " TEXT", " UINT", " FLOAT"):
+                self.assertNotIn(raw, told, words)
+        self.assertRegex(run("rack", "up", "--help").stdout, r"\n  --metadata, --no-metadata +start a Clover metadata server \[true\]\n")
+        self.assertRegex(run("remote", "write", "--help").stdout, r"\nOne of:\n  --text VALUE +these letters\n")
+
+    def test_help_fits_the_terminal_and_is_in_long_lines_elsewhere(self):
+        def shown(columns):
+            ours, theirs = os.openpty()
+            fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+            with subprocess.Popen([live_rack.SLUICE, "bench", "locks", "--help"], stdout=theirs) as child:
+                os.close(theirs)
+                text = b""
+                try:
+                    while part := os.read(ours, 4096):
+                        text += part
+                except OSError:  # a terminal's other end has gone
+                    pass
+            os.close(ours)
+            self.assertEqual(child.returncode, 0)
+            return text.decode().replace("\r\n", "\n").split("\nExamples:")[0]
+
+        elsewhere = run("bench", "locks", "--help").stdout.split("\nExamples:")[0]
+        self.assertGreater(max(map(len, elsewhere.splitlines())), 100)
+        self.assertEqual(shown(500), elsewhere)
+        for columns in (80, 120):
+            self.assertLessEqual(max(map(len, shown(columns).splitlines())), columns)
+            self.assertEqual(shown(columns).split(), elsewhere.split())
 
     def test_help_shows_defaults_in_one_way(self):
         for words in (("rack", "invite"), ("tenant", "add")):
