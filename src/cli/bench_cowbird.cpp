@@ -15,8 +15,8 @@
 #include "cli/commands.h"
 #include "cli/cowbird_cost.h"
 #include "cli/cowbird_probe.h"
-#include "cli/json_text.h"
 #include "cli/progress.h"
+#include "cli/result_format.h"
 #include "rack/endpoint/endpoint.h"
 
 namespace sluice::cli {
@@ -82,8 +82,7 @@ class BenchCowbird final : public Command {
     settings_.declare(schema_);
     use_rack();
     use("bench-cowbird", schema_);
-    const Argument json = flag("--json", json_, "result as JSON");
-    flag("--csv", csv_, "result as CSV").excludes(json);
+    format_.declare(*this);
   }
 
  private:
@@ -102,15 +101,14 @@ class BenchCowbird final : public Command {
   }
   Duration probe_time() const { return settings_.duration * static_cast<std::int64_t>(points()); }
   Result<int> run() override;
-  std::string json_of(const CowbirdRows& rows) const;
+  nlohmann::json json_of(const CowbirdRows& rows) const;
   static std::string csv_of(const CowbirdRows& rows);
   static std::string text_of(const CowbirdRows& rows);
 
   Settings settings_;
   rack::Schema schema_;
   std::vector<std::uint32_t> sizes_;
-  bool json_ = false;
-  bool csv_ = false;
+  ResultFormat format_;
   std::unique_ptr<rack::CowbirdWorld> near_, far_;
 };
 
@@ -208,28 +206,34 @@ Result<int> BenchCowbird::run() {
       }
     }
   }
-  const std::string text = json_ ? json_of(rows) : csv_ ? csv_of(rows) : text_of(rows);
+  const std::string text =
+      format_.text([&] { return json_of(rows); }, [&] { return csv_of(rows); }, [&] { return text_of(rows); });
   if (auto written = write_output(settings_.out, text); !written) return tl::unexpected(written.error());
   return 0;
 }
 
-std::string BenchCowbird::json_of(const CowbirdRows& rows) const {
+nlohmann::json BenchCowbird::json_of(const CowbirdRows& rows) const {
   nlohmann::json out{{"depth", settings_.depth}};
   for (const CowbirdRow& row : rows) {
     nlohmann::json one{{"way", row.way}, {"bytes", row.bytes}, {"depth", row.depth}};
     for (const auto& [name, value] : row.values) one[name] = value;
     out[row.part].push_back(std::move(one));
   }
-  return json_text(out) + "\n";
+  return out;
 }
 
 std::string BenchCowbird::csv_of(const CowbirdRows& rows) {
-  std::string out = "part,way,bytes,depth,metric,value\n";
+  std::vector<nlohmann::ordered_json> lines;
   for (const CowbirdRow& row : rows) {
     for (const auto& [name, value] : row.values)
-      out += fmt::format("{},\"{}\",{},{},{},{:.3f}\n", row.part, row.way, row.bytes, row.depth, name, value);
+      lines.push_back({{"part", row.part},
+                       {"way", row.way},
+                       {"bytes", row.bytes},
+                       {"depth", row.depth},
+                       {"metric", name},
+                       {"value", value}});
   }
-  return out;
+  return csv_text(lines);
 }
 
 std::string BenchCowbird::text_of(const CowbirdRows& rows) {

@@ -6,7 +6,7 @@
 
 #include "cli/bench_commands.h"
 #include "cli/child.h"
-#include "cli/json_text.h"
+#include "cli/result_format.h"
 #include "rack/clients/lock_bench.h"
 
 namespace sluice::cli {
@@ -40,11 +40,11 @@ class BenchLocks final : public Command {
   explicit BenchLocks(CLI::App& group)
       : Command(group, "locks", "Contend for locks in the rack's memory: CAS takes one, a WRITE or CAS lets it go",
                 {"sluice rack up --no-metadata --box words && sluice bench locks",
-                 "sluice bench locks --locks 1024 --release cas --json"}) {
+                 "sluice bench locks --locks 1024 --release cas --csv"}) {
     settings_.declare(schema_);
     use_rack();
     use("bench-locks", schema_);
-    flag("--json", json_, "result as JSON");
+    format_.declare(*this);
   }
 
  private:
@@ -65,8 +65,9 @@ class BenchLocks final : public Command {
       return kExitInterrupted;
     }
     if (!result) return tl::unexpected(result.error());
-    if (auto written = write_output(settings_.out, json_ ? as_json(*result) : as_text(*result)); !written)
-      return tl::unexpected(written.error());
+    const std::string text = format_.text([&] { return nlohmann::json(facts_of(*result)); },
+                                          [&] { return csv_of(*result); }, [&] { return as_text(*result); });
+    if (auto written = write_output(settings_.out, text); !written) return tl::unexpected(written.error());
     if (!result->whole) return kExitInterrupted;
     return result->sound() ? 0 : kExitFailed;
   }
@@ -84,25 +85,34 @@ class BenchLocks final : public Command {
         r.swaps_failed, static_cast<double>(r.wire_frames) / std::max(turns, 1.0), r.counted, r.unknown,
         r.sound() ? "right" : "WRONG, two held a lock at once, or one was counted twice or not at all");
   }
-  static std::string as_json(const rack::LockBenchResult& r) {
-    const nlohmann::json json{{"turns", r.turns},
-                              {"seconds", r.seconds},
-                              {"turns_a_second", static_cast<double>(r.turns) / r.seconds},
-                              {"swaps", r.swaps},
-                              {"swaps_failed", r.swaps_failed},
-                              {"wire_frames", r.wire_frames},
-                              {"p50_us", us(r, .5)},
-                              {"p99_us", us(r, .99)},
-                              {"counted", r.counted},
-                              {"unknown", r.unknown},
-                              {"reconnects", r.reconnects},
-                              {"sound", r.sound()}};
-    return json_text(json) + "\n";
+  static nlohmann::ordered_json facts_of(const rack::LockBenchResult& r) {
+    return {{"turns", r.turns},
+            {"seconds", r.seconds},
+            {"turns_a_second", static_cast<double>(r.turns) / r.seconds},
+            {"swaps", r.swaps},
+            {"swaps_failed", r.swaps_failed},
+            {"wire_frames", r.wire_frames},
+            {"p50_us", us(r, .5)},
+            {"p99_us", us(r, .99)},
+            {"counted", r.counted},
+            {"unknown", r.unknown},
+            {"reconnects", r.reconnects},
+            {"sound", r.sound()}};
+  }
+  // What was measured stands before what came of it: lines of several runs make one file.
+  std::string csv_of(const rack::LockBenchResult& r) const {
+    nlohmann::ordered_json row{{"clients", settings_.clients},
+                               {"locks", settings_.locks},
+                               {"turn", settings_.turn},
+                               {"release", settings_.release},
+                               {"seed", settings_.seed}};
+    row.update(facts_of(r));
+    return csv_text({row});
   }
 
   Settings settings_;
   rack::Schema schema_;
-  bool json_ = false;
+  ResultFormat format_;
 };
 
 }  // namespace

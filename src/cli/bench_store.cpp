@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "cli/bench_commands.h"
-#include "cli/json_text.h"
 #include "cli/progress.h"
+#include "cli/result_format.h"
 #include "cli/store_results.h"
 #include "cli/workloads.h"
 #include "fusee/layout.h"
@@ -116,13 +116,13 @@ class BenchStore final : public Command {
     settings_.declare(schema_, store);
     use_rack();
     use("bench-" + name_, schema_);
-    const Argument json = flag("--json", json_, "result as JSON");
-    flag("--csv", csv_, "result as CSV").excludes(json);
-    flag("--buckets", buckets_, "latency histograms too, in JSON");
+    format_.declare(*this);
+    flag("--buckets", buckets_, "latency histograms too, with --json");
   }
 
  private:
   Result<void> check() override {
+    if (buckets_ && !format_.is_json()) return fail("--buckets: goes with --json; nothing else has room for them");
     auto config = bench_config();
     if (!config) return tl::unexpected(config.error());
     config_ = std::move(*config);
@@ -138,8 +138,7 @@ class BenchStore final : public Command {
   Settings settings_;
   rack::Schema schema_;
   rack::StoreBenchConfig config_;
-  bool json_ = false;
-  bool csv_ = false;
+  ResultFormat format_;
   bool buckets_ = false;
 };
 
@@ -259,9 +258,8 @@ Result<int> BenchStore::run() {
   if (config_.history) {
     if (auto judged = judge_history(bench.history(), outcome); !judged) return tl::unexpected(judged.error());
   }
-  const std::string text = json_  ? json_text(to_json(outcome, buckets_)) + "\n"
-                           : csv_ ? csv_of(outcome)
-                                  : table_of(outcome);
+  const std::string text = format_.text([&] { return to_json(outcome, buckets_); }, [&] { return csv_of(outcome); },
+                                        [&] { return table_of(outcome); });
   if (auto written = write_output(settings_.out, text); !written) return tl::unexpected(written.error());
   if (!whole) return kExitInterrupted;
   return outcome.sound() ? 0 : kExitFailed;

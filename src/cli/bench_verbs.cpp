@@ -10,8 +10,8 @@
 
 #include "cli/bench_commands.h"
 #include "cli/child.h"
-#include "cli/json_text.h"
 #include "cli/progress.h"
+#include "cli/result_format.h"
 #include "rack/clients/verbs_bench.h"
 #include "rack/endpoint/endpoint.h"
 #include "rack/switch/switch_daemon.h"
@@ -54,6 +54,16 @@ struct Row {
   rack::VerbsMeasured measured;
 
   double us(double quantile) const { return static_cast<double>(measured.latency_ns.at_quantile(quantile)) / 1e3; }
+  nlohmann::ordered_json facts() const {
+    return {{"op", op},
+            {"bytes", point.bytes},
+            {"depth", point.depth},
+            {"operations", measured.operations},
+            {"ops_per_second", measured.rate},
+            {"p50_us", us(0.5)},
+            {"p99_us", us(0.99)},
+            {"p999_us", us(0.999)}};
+  }
 };
 
 std::optional<SendOp> parse_op(const std::string& name) {
@@ -74,8 +84,7 @@ class BenchVerbs final : public Command {
     settings_.declare(schema_);
     use_rack();
     use("bench-verbs", schema_);
-    const Argument json = flag("--json", json_, "result as JSON");
-    flag("--csv", csv_, "result as CSV").excludes(json);
+    format_.declare(*this);
   }
 
  private:
@@ -83,15 +92,14 @@ class BenchVerbs final : public Command {
   Result<int> run() override;
   Result<void> start(Children& children, rack::VerbsEnd& client);
   Result<void> measure(rack::VerbsClient& client, Row& row);
-  std::string json_of(const std::vector<Row>& rows) const;
+  nlohmann::json json_of(const std::vector<Row>& rows) const;
   std::string csv_of(const std::vector<Row>& rows) const;
   std::string table_of(const std::vector<Row>& rows, const std::string& port) const;
 
   Settings settings_;
   rack::Schema schema_;
   std::vector<Row> rows_;
-  bool json_ = false;
-  bool csv_ = false;
+  ResultFormat format_;
 };
 
 Result<void> BenchVerbs::check() {
@@ -162,29 +170,20 @@ Result<void> BenchVerbs::measure(rack::VerbsClient& client, Row& row) {
   return {};
 }
 
-std::string BenchVerbs::json_of(const std::vector<Row>& rows) const {
+nlohmann::json BenchVerbs::json_of(const std::vector<Row>& rows) const {
   nlohmann::json out{{"through", settings_.through}, {"runs", settings_.runs}, {"points", nlohmann::json::array()}};
-  for (const Row& row : rows) {
-    out["points"].push_back({{"op", row.op},
-                             {"bytes", row.point.bytes},
-                             {"depth", row.point.depth},
-                             {"operations", row.measured.operations},
-                             {"ops_per_second", row.measured.rate},
-                             {"p50_us", row.us(0.5)},
-                             {"p99_us", row.us(0.99)},
-                             {"p999_us", row.us(0.999)}});
-  }
-  return json_text(out) + "\n";
+  for (const Row& row : rows) out["points"].push_back(nlohmann::json(row.facts()));
+  return out;
 }
 
 std::string BenchVerbs::csv_of(const std::vector<Row>& rows) const {
-  std::string out = "through,op,bytes,depth,operations,ops_per_second,p50_us,p99_us,p999_us\n";
+  std::vector<nlohmann::ordered_json> lines;
   for (const Row& row : rows) {
-    out += fmt::format("{},{},{},{},{},{:.0f},{:.3f},{:.3f},{:.3f}\n", settings_.through, row.op, row.point.bytes,
-                       row.point.depth, row.measured.operations, row.measured.rate, row.us(0.5), row.us(0.99),
-                       row.us(0.999));
+    auto& line = lines.emplace_back(nlohmann::ordered_json::object());
+    line["through"] = settings_.through;
+    line.update(row.facts());
   }
-  return out;
+  return csv_text(lines);
 }
 
 std::string BenchVerbs::table_of(const std::vector<Row>& rows, const std::string& port) const {
@@ -219,7 +218,8 @@ Result<int> BenchVerbs::run() {
       if (!measured) return tl::unexpected(measured.error());
     }
   }
-  const std::string text = json_ ? json_of(rows_) : csv_ ? csv_of(rows_) : table_of(rows_, (*client)->port_name());
+  const std::string text = format_.text([&] { return json_of(rows_); }, [&] { return csv_of(rows_); },
+                                        [&] { return table_of(rows_, (*client)->port_name()); });
   if (auto written = write_output(settings_.out, text); !written) return tl::unexpected(written.error());
   return 0;
 }

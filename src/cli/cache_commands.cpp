@@ -10,8 +10,8 @@
 #include "base/rng.h"
 #include "cli/child.h"
 #include "cli/commands.h"
-#include "cli/json_text.h"
 #include "cli/progress.h"
+#include "cli/result_format.h"
 #include "rack/clients/cache_end.h"
 #include "rack/endpoint/endpoint.h"
 #include "rack/switch/switch_daemon.h"
@@ -284,7 +284,7 @@ class CacheBench final : public Command {
                  "sluice cache bench --writes 10 --clients 64 --value-size 1000"}) {
     settings_.declare(schema_);
     use("cache-bench", schema_);
-    flag("--json", json_, "result as JSON");
+    format_.declare(*this);
   }
 
  private:
@@ -299,7 +299,7 @@ class CacheBench final : public Command {
 
   Settings settings_;
   rack::Schema schema_;
-  bool json_ = false;
+  ResultFormat format_;
   std::vector<std::string> grants_;
 };
 
@@ -366,32 +366,41 @@ std::string CacheBench::text(const Load& load, rack::CacheClient& client) const 
   const double pause = static_cast<double>(f.longest_pause.nanoseconds()) / 1e3;
   const double rate = static_cast<double>(f.lookups) / load.seconds();
   const auto& counters = client.cache().counters();
-  if (json_) {
-    return json_text({{"lookups", f.lookups},
-                      {"lookups_per_second", rate},
-                      {"p50_us", us(f.lookup_ns, 0.5)},
-                      {"p99_us", us(f.lookup_ns, 0.99)},
-                      {"max_us", static_cast<double>(f.lookup_ns.max()) / 1e3},
-                      {"longest_pause_us", pause},
-                      {"changes", f.changes},
-                      {"changes_p50_us", us(f.change_ns, 0.5)},
-                      {"changes_partial", f.partial},
-                      {"misses", f.misses},
-                      {"failed", f.failed},
-                      {"wrong", f.wrong},
-                      {"failovers", counters.failovers},
-                      {"left_out", counters.left_out},
-                      {"retries", client.transfers().retries}}) +
-           "\n";
-  }
-  return fmt::format(
-      "lookups   {} ({:.0f}/s), p50 {:.1f} us, p99 {:.1f} us, longest {:.0f} us; longest pause {:.0f} us\n"
-      "changes   {}, p50 {:.1f} us; {} not at all replicas\n"
-      "misses    {}; failed {}; wrong {}\n"
-      "failover  {} lookups asked another replica; replicas left out {} times; {} operations tried again\n",
-      f.lookups, rate, us(f.lookup_ns, 0.5), us(f.lookup_ns, 0.99), static_cast<double>(f.lookup_ns.max()) / 1e3, pause,
-      f.changes, us(f.change_ns, 0.5), f.partial, f.misses, f.failed, f.wrong, counters.failovers, counters.left_out,
-      client.transfers().retries);
+  const auto facts = [&] {
+    return nlohmann::ordered_json{{"lookups", f.lookups},
+                                  {"lookups_per_second", rate},
+                                  {"p50_us", us(f.lookup_ns, 0.5)},
+                                  {"p99_us", us(f.lookup_ns, 0.99)},
+                                  {"max_us", static_cast<double>(f.lookup_ns.max()) / 1e3},
+                                  {"longest_pause_us", pause},
+                                  {"changes", f.changes},
+                                  {"changes_p50_us", us(f.change_ns, 0.5)},
+                                  {"changes_partial", f.partial},
+                                  {"misses", f.misses},
+                                  {"failed", f.failed},
+                                  {"wrong", f.wrong},
+                                  {"failovers", counters.failovers},
+                                  {"left_out", counters.left_out},
+                                  {"retries", client.transfers().retries}};
+  };
+  const auto csv = [&] {
+    nlohmann::ordered_json row{{"replicas", settings_.replicas},     {"clients", settings_.clients},
+                               {"records", settings_.records},       {"value_bytes", settings_.value_bytes},
+                               {"writes", settings_.writes_percent}, {"seed", settings_.seed}};
+    row.update(facts());
+    return csv_text({row});
+  };
+  const auto table = [&] {
+    return fmt::format(
+        "lookups   {} ({:.0f}/s), p50 {:.1f} us, p99 {:.1f} us, longest {:.0f} us; longest pause {:.0f} us\n"
+        "changes   {}, p50 {:.1f} us; {} not at all replicas\n"
+        "misses    {}; failed {}; wrong {}\n"
+        "failover  {} lookups asked another replica; replicas left out {} times; {} operations tried again\n",
+        f.lookups, rate, us(f.lookup_ns, 0.5), us(f.lookup_ns, 0.99), static_cast<double>(f.lookup_ns.max()) / 1e3,
+        pause, f.changes, us(f.change_ns, 0.5), f.partial, f.misses, f.failed, f.wrong, counters.failovers,
+        counters.left_out, client.transfers().retries);
+  };
+  return format_.text([&] { return nlohmann::json(facts()); }, csv, table);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 
 #include "base/version.h"
 #include "cli/command.h"
+#include "cli/result_format.h"
 #include "rack/settings/private_file.h"
 #include "sim/world/fields.h"
 
@@ -36,17 +37,6 @@ std::string content_hash(std::string_view text) {
     b = (b ^ (static_cast<unsigned char>(c) + 0x5Bu)) * 0x100'0000'01B3u;
   }
   return fmt::format("{:016x}{:016x}", a, b);
-}
-
-// As RFC 4180 has it.
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? std::string(2, c) : std::string(1, c);
-  return out + '"';
-}
-// Numbers and names of metrics stay as they are.
-std::string quoted_if_needed(const std::string& text) {
-  return text.find_first_of(",\"\r\n") == std::string::npos ? text : quoted(text);
 }
 
 // Of all points: some series have metrics that others have not.

@@ -6,8 +6,8 @@
 
 #include "cli/child.h"
 #include "cli/commands.h"
-#include "cli/json_text.h"
 #include "cli/progress.h"
+#include "cli/result_format.h"
 #include "rack/clients/onerma_end.h"
 #include "rack/clients/verbs_bench.h"
 #include "rack/endpoint/endpoint.h"
@@ -111,6 +111,19 @@ struct Row {
 
   double us(double quantile) const { return static_cast<double>(latency_ns.at_quantile(quantile)) / 1e3; }
   double pause_us(double quantile) const { return static_cast<double>(pause_ns.at_quantile(quantile)) / 1e3; }
+  nlohmann::ordered_json facts() const {
+    return {{"transport", transport},
+            {"op", op},
+            {"bytes", bytes},
+            {"depth", depth},
+            {"ops_per_second", rate},
+            {"retries", retries},
+            {"p50_us", us(0.5)},
+            {"p99_us", us(0.99)},
+            {"rekeys", pause_ns.count()},
+            {"rekey_pause_p50_us", pause_us(0.5)},
+            {"rekey_pause_most_us", pause_us(1)}};
+  }
 };
 
 class OnermaBench final : public Command {
@@ -121,7 +134,7 @@ class OnermaBench final : public Command {
                  "sluice onerma bench --port shm:/run/user/1000/onerma --grants grants.json --transports sealed"}) {
     settings_.declare(schema_);
     use("onerma-bench", schema_);
-    flag("--json", json_, "result as JSON");
+    format_.declare(*this);
   }
 
  private:
@@ -133,11 +146,11 @@ class OnermaBench final : public Command {
   Result<void> measure_rc(const std::string& port, rack::StopSignals& signals);
   template <class Measure>
   Result<void> each_point(const std::string& transport, Measure measure);
-  std::string text() const;
+  std::string table() const;
 
   Settings settings_;
   rack::Schema schema_;
-  bool json_ = false;
+  ResultFormat format_;
   std::vector<Row> points_;  // of one transport
   std::vector<Row> rows_;
   int ports_ = 0;
@@ -146,6 +159,8 @@ class OnermaBench final : public Command {
 Result<void> OnermaBench::check() {
   if (settings_.port.empty() != settings_.grants.empty())
     return fail("--port and --grants belong together: the port to a target, and the file that it wrote");
+  if (!settings_.port.empty() && given("through"))
+    return fail("--through: not with --port, which says where the target is; leave one of them out");
   if (settings_.transports.empty()) {
     const bool all = settings_.port.empty() && settings_.rekey_every == Duration{};
     settings_.transports = all ? std::vector<std::string>{"sealed", "plain", "rc"} : std::vector<std::string>{"sealed"};
@@ -271,24 +286,7 @@ Result<void> OnermaBench::measure_rc(const std::string& port, rack::StopSignals&
   });
 }
 
-std::string OnermaBench::text() const {
-  if (json_) {
-    nlohmann::json out = nlohmann::json::array();
-    for (const Row& row : rows_) {
-      out.push_back({{"transport", row.transport},
-                     {"op", row.op},
-                     {"bytes", row.bytes},
-                     {"depth", row.depth},
-                     {"ops_per_second", row.rate},
-                     {"retries", row.retries},
-                     {"p50_us", row.us(0.5)},
-                     {"p99_us", row.us(0.99)},
-                     {"rekeys", row.pause_ns.count()},
-                     {"rekey_pause_p50_us", row.pause_us(0.5)},
-                     {"rekey_pause_most_us", row.pause_us(1)}});
-    }
-    return json_text(out) + "\n";
-  }
+std::string OnermaBench::table() const {
   std::string out = fmt::format("{:<10} {:<6} {:>8} {:>6} {:>12} {:>10} {:>10} {:>8}\n", "transport", "op", "bytes",
                                 "depth", "ops/s", "p50 us", "p99 us", "retries");
   const bool rekeys = settings_.rekey_every != Duration{};
@@ -327,7 +325,11 @@ Result<int> OnermaBench::run() {
     if (!done) return tl::unexpected(done.error());
     if (settings_.port.empty()) children.end_last();
   }
-  if (auto written = write_output(settings_.out, text()); !written) return tl::unexpected(written.error());
+  std::vector<nlohmann::ordered_json> facts;
+  for (const Row& row : rows_) facts.push_back(row.facts());
+  const std::string text =
+      format_.text([&] { return nlohmann::json(facts); }, [&] { return csv_text(facts); }, [&] { return table(); });
+  if (auto written = write_output(settings_.out, text); !written) return tl::unexpected(written.error());
   return 0;
 }
 

@@ -4,6 +4,7 @@
 usage: output_test.py SLUICE [TEST...]
 """
 
+import csv
 import json
 import os
 import pathlib
@@ -36,6 +37,20 @@ class Output(unittest.TestCase):
             self.assertEqual(done.returncode, 1, f"{words}: {done.stderr}")
             self.assertIn("No space left on device", done.stderr)
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+    def test_measurements_are_had_as_json_and_as_csv_with_the_same_names(self):
+        one = ["--duration", "20ms", "--sizes", "64", "--depths", "1"]
+        for words in (["bench", "verbs", "--ops", "read", "--ops", "cas", *one], ["onerma", "bench", "--transports", "sealed", "--ops", "read", "--ops", "write", *one],
+                      ["cache", "bench", "--duration", "50ms", "--records", "10"]):
+            told = json.loads(end_of([*words, "--json"]).stdout)
+            points = told if isinstance(told, list) else told.get("points", [told])
+            names, *rows = list(csv.reader(end_of([*words, "--csv"]).stdout.splitlines()))
+            self.assertEqual(len(rows), len(points), words)
+            for row in rows:
+                self.assertEqual(len(row), len(names), words)
+            self.assertLessEqual(set(points[0]), set(names), words)
+            self.assertEqual([point.get("op") for point in points], [dict(zip(names, row)).get("op") for row in rows])
+            self.assertEqual(end_of([*words, "--csv", "--json"]).returncode, 2)
 
     def test_a_result_that_could_not_be_written_is_refused_before_the_work(self):
         folder = tempfile.mkdtemp(prefix="sluice-out-", dir="/tmp")

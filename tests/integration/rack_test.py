@@ -514,7 +514,8 @@ class ConfigurationTest(unittest.TestCase):
         self.refused(["metadata", "--memory-nodes", "49"], '--memory-nodes = "49": must be')
         self.refused(["run", "--wire", "nosuch0", "--", "true"], "there is no interface of that name")
         self.refused(["run", "--kill-link-after=-1", "--", "true"], "--kill-link-after -1: must be a time such as 5s")
-        self.refused(["bench", "verbs", "--json", "--csv"], "--csv", "--json")
+        for words in (["bench", "clover"], ["bench", "verbs"], ["bench", "cowbird"], ["bench", "locks"]):
+            self.refused([*words, "--json", "--csv"], "--csv", "--json")
         self.refused(["switch", "--mac-age", "soon"], '--mac-age = "soon": must be a time from 1s')
         self.refused(["switch", "--mac-slots", "1000"], "power of two")
         self.refused(["switch", "--ecn-threshold", "4MiB"], "must be less than queue, 4MiB")
@@ -531,6 +532,10 @@ class ConfigurationTest(unittest.TestCase):
         self.refused(["bench", "clover", "--place", "0/2"], "--phase: must be load or run")
         self.refused(["bench", "verbs", "--ops", "steal"], '--ops = "steal"')
         self.refused(["bench", "verbs", "--through", "wall"], '--through = "wall": must be one of cable, udp, switch')
+        self.refused(["remote", "read", "memory1", "0", "--patience", "5"], "--patience: must be a time, such as 500ms or 5s")
+        self.refused(["remote", "write", "memory1", "0", "--text", "a", "--hex", "00"], "one of --text, --hex, --word, --file must be given, and only one")
+        self.refused(["remote", "write", "memory1", "0"], "one of --text, --hex, --word, --file must be given, and only one")
+        self.refused(["bench", "clover", "--buckets"], "--buckets: goes with --json")
 
     def test_files(self):
         up = ["rack", "up"]

@@ -191,7 +191,11 @@ class StoresTest(live_rack.RackOfDaemons):
     def test_locks_leave_the_memory_as_it_was(self):
         self.up("--no-metadata")
         for _ in range(2):
-            self.sluice("bench", "locks", "--locks", "1024", "--clients", "8", "--duration", "300ms", code=0)
+            told = self.sluice("bench", "locks", "--locks", "1024", "--clients", "8", "--duration", "300ms", "--csv", code=0).stdout
+            names, values = (line.split(",") for line in told.splitlines())
+            row = dict(zip(names, values, strict=True))
+            self.assertEqual((row["clients"], row["locks"], row["turn"], row["sound"]), ("8", "1024", "lock", "true"))
+            self.assertEqual(row["turns"], row["counted"])
         self.assertEqual(self.tree("--workload", "A", "--records", "200", "--operations", "1000")["failed"], 0)
 
     def test_fusee_goes_on_when_a_memory_node_dies_and_is_found_by_those_who_come_later(self):
