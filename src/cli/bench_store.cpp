@@ -4,6 +4,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -197,8 +198,11 @@ void end_by(int number) {
 
 // False: interrupted.
 bool BenchStore::watch(rack::StoreBench& bench, const rack::StopSignals& signals) {
+  using Clock = std::chrono::steady_clock;
   Progress progress;
   std::string told;
+  std::string phase;
+  auto since = Clock::now();  // when that began
   bool interrupted = false;
   while (bench.running()) {
     pollfd descriptor{signals.descriptor(), POLLIN, 0};
@@ -213,7 +217,10 @@ bool BenchStore::watch(rack::StoreBench& bench, const rack::StopSignals& signals
     if (p.problems != std::exchange(told, p.problems)) progress.note(told.empty() ? "all is well again" : told);
     const std::string share = p.of == 0 ? "" : fmt::format(" of {}", p.of);
     const bool works = p.phase == "loading" || p.phase == "running";
-    progress.show(works ? fmt::format("{}: {} operations{}", p.phase, p.completed, share) : std::string(p.phase));
+    if (const bool is_new = std::exchange(phase, std::string(p.phase)) != p.phase; is_new) since = Clock::now();
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - since).count();
+    progress.show(works ? fmt::format("{}: {} operations{}", p.phase, p.completed, share)
+                        : fmt::format("{}, for {} s now", p.phase, seconds));
   }
   return !interrupted;
 }

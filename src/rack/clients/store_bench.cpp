@@ -241,7 +241,9 @@ void StoreBench::turn_until_done(Worker& worker, StoreSession& session, Runner& 
 }
 
 StoreBench::Progress StoreBench::progress() const {
-  static constexpr const char* kNames[] = {"connecting", "loading", "running", "leaving", "done"};
+  // The last but one takes time where clients hold memory of the store that others may have now.
+  static constexpr const char* kNames[] = {"connecting", "loading", "running",
+                                           "clients give back what they hold of the store", "done"};
   Progress progress;
   int phase = kPhases;
   for (const auto& worker : workers_) {

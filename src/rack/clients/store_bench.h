@@ -77,7 +77,7 @@ class StoreBench {
   bool running() const { return running_ != 0; }
 
   struct Progress {
-    std::string phase;  // "connecting", "loading", "running", "done"
+    std::string phase;  // "connecting", "loading", "running" …, as people read it
     std::uint64_t completed = 0;
     std::uint64_t of = 0;  // 0: not known
     std::string problems;
