@@ -193,7 +193,12 @@ class BoxExplain final : public Command {
           fmt::format("--rule = \"{}\": must be clover or watch: words puts packets of its own on the wire in place of "
                       "atomics, and a capture has no answers to those",
                       rule_));
-    if (rule_ == "watch" || rule_ == "none") return {};
+    if (rule_ == "watch" || rule_ == "none") {
+      if (!order_.empty() || !regions_.empty() || authors_)
+        return fail(
+            fmt::format("--rule {}: has no use for --order, --region and --authors-layout; leave them out", rule_));
+      return {};
+    }
     if (rule_ != "clover") return fail(fmt::format("--rule = \"{}\": must be clover or watch", rule_));
     auto config = rule_config();
     if (!config) return tl::unexpected(config.error());
@@ -246,7 +251,7 @@ class BoxExplain final : public Command {
 
   std::string file_;
   std::string rule_ = "clover";
-  std::string order_ = "pipelined";
+  std::string order_;  // empty: pipelined
   std::vector<std::string> regions_;
   bool authors_ = false;
   bool summary_only_ = false;

@@ -24,7 +24,7 @@ constexpr const char* kOutcomeColumns =
 struct TraceSettings {
   std::uint64_t nodes = 144;
   std::uint64_t messages = 2'000;
-  std::string rate = "40 Gb/s";
+  std::string rate = "40Gb/s";
   std::uint64_t bytes = 64;
   std::string cdf;
   std::uint64_t unit = 1'460;
@@ -36,7 +36,8 @@ struct TraceSettings {
   void declare(rack::Schema& s) {
     s.integer("nodes", nodes, 2, edm::kMaxPorts, "nodes")
         .integer("messages", messages, 1, 100'000'000, "messages")
-        .text("rate", rate, "data that each node sends, on average, on links of 100 Gb/s", "a rate, \"40 Gb/s\"")
+        .text("rate", rate, "data that each node sends, on average, on links of 100Gb/s, such as 500Mb/s",
+              "a rate, such as 40Gb/s")
         .bytes("bytes", bytes, 1, edm::kMaxMessageBytes, "data of a message")
         .text("cdf", cdf,
               "file of sizes, instead of --bytes: a line a point, its size in units, any number, and the share of "
@@ -56,8 +57,8 @@ class TraceCommand final : public Command {
  public:
   explicit TraceCommand(CLI::App& group)
       : Command(group, "trace", "Draw messages between any two nodes, as a trace in the published format",
-                {"sluice edm trace --rate '81 Gb/s' --reads 0 --out writes.csv",
-                 "sluice edm trace --cdf CDF_hadoop.txt --rate '40 Gb/s' --reads 455 --out hadoop.csv"}) {
+                {"sluice edm trace --rate 81Gb/s --reads 0 --out writes.csv",
+                 "sluice edm trace --cdf CDF_hadoop.txt --rate 40Gb/s --reads 455 --out hadoop.csv"}) {
     settings_.declare(schema_);
     use("edm-trace", schema_);
   }
@@ -65,7 +66,10 @@ class TraceCommand final : public Command {
  private:
   Result<void> check() override {
     if (!sim::parse_rate(settings_.rate, bits_per_second_) || bits_per_second_ == 0)
-      return fail(fmt::format("--rate = \"{}\": must be a rate, \"40 Gb/s\"", settings_.rate));
+      return fail(fmt::format("--rate = \"{}\": must be a rate, such as 40Gb/s or 500Mb/s", settings_.rate));
+    if (!settings_.cdf.empty() && given("bytes"))
+      return fail("--bytes: not with --cdf, the file that says how long messages are");
+    if (settings_.cdf.empty() && given("unit")) return fail("--unit: goes with --cdf, whose sizes it is the unit of");
     return {};
   }
   Result<sim::SizeDistribution> sizes() const {

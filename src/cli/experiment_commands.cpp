@@ -92,7 +92,7 @@ class ExperimentCommand final : public Command {
 
  private:
   Result<void> check() override {
-    if (settings_.list) return {};
+    if (settings_.list) return names_.empty() ? Result<void>() : fail("--list: lists all there are; leave names out");
     if (names_.empty()) return fail("say which experiment; --list tells what there are");
     std::map<std::string, std::string> files;  // by what results are called
     for (const std::string& name : names_) {

@@ -217,6 +217,8 @@ class Run final : public Command {
     const bool has_address = settings_.ip != wire::Ipv4Address{};
     if (program_.empty() && settings_.drop_in.empty())
       return fail("no program: sluice run [flags] -- PROGRAM ARGUMENTS");
+    if (program_.empty() && !settings_.host.empty())
+      return fail("--host: needs a program; a container's NIC is its own");
     if (program_.empty() && !has_address)
       return fail("--drop-in without a program needs --ip: an address that nobody else on that network has");
     if (!program_.empty() && !settings_.attach.empty() && settings_.wire.empty() && settings_.host.empty() &&
@@ -290,6 +292,7 @@ class Run final : public Command {
 
   Result<void> check_switch() const {
     if (settings_.attach.empty()) return {};
+    if (!settings_.wire.empty()) return fail("--switch: not with --wire, which leads past every switch of ours");
     const auto wrong = [this](const std::string& why) {
       return fail(fmt::format("--switch = \"{}\": {}; it is udp:HOST:PORT or shm:/path", settings_.attach, why));
     };

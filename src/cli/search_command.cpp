@@ -48,6 +48,11 @@ class SearchCommand final : public Command {
   }
 
  private:
+  Result<void> check() override {
+    if (!settings_.file.empty() && (given("first") || given("seeds")))
+      return fail("--case: is one case, drawn from no seed; leave out --first and --seeds");
+    return {};
+  }
   Result<int> run() override {
     if (!settings_.file.empty()) {
       auto loaded = sim::load_case(settings_.file);

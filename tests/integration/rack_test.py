@@ -563,6 +563,21 @@ class ConfigurationTest(unittest.TestCase):
             self.assertIn(said, done.stderr)
             self.assertTrue(done.stderr.rstrip().endswith("--help` tells more"), done.stderr)
 
+    def test_what_would_have_no_effect_is_refused(self):
+        nowhere = self.folder + "/nowhere"
+        for words, said in ((["edm", "trace", "--cdf", nowhere, "--bytes", "64"], "--bytes: not with --cdf"),
+                            (["edm", "trace", "--unit", "64"], "--unit: goes with --cdf"),
+                            (["search", "--case", nowhere, "--seeds", "3"], "leave out --first and --seeds"),
+                            (["experiment", "--list", "fig3"], "leave names out"),
+                            (["box", "explain", "--rule", "watch", "--order", "strict", nowhere], "--rule watch: has no use for --order"),
+                            (["onerma", "bench", "--port", "shm:" + nowhere, "--grants", nowhere, "--through", "udp"], "--through: not with --port"),
+                            (["run", "--switch", "udp:192.0.2.1:7471", "--wire", "lo", "--ip", "10.0.0.3", "--", "true"], "--switch: not with --wire"),
+                            (["run", "--drop-in", nowhere, "--ip", "10.0.0.3", "--host", "a"], "--host: needs a program")):
+            done = run(*words)
+            self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), f"{words} {done.stderr}")
+            self.assertIn(said, done.stderr)
+        self.assertEqual(os.listdir(self.folder), [])
+
     def test_what_can_be_told_from_the_words_alone_is_2_and_what_fails_is_1(self):
         nowhere = self.folder + "/nowhere"
         for words, code in ((["box", "set"], 2), (["box", "rules", "clover-reads"], 2), (["box", "set", "--order", "any"], 2),
