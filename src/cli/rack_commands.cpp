@@ -13,6 +13,7 @@
 #include "cli/child.h"
 #include "cli/commands.h"
 #include "cli/json_text.h"
+#include "cli/table.h"
 #include "clover/layout.h"
 #include "rack/directory/directory_http.h"
 #include "rack/directory/directory_json.h"
@@ -311,23 +312,25 @@ class RackStatus final : public Command {
                100 * static_cast<double>(usage->cpu.milliseconds()) / 1e3 / std::max(age_s, 1e-3), age_s);
   }
 
+  // What they export stands by itself: a line for each node and one for each region fit a narrow terminal, which all of it together does not.
   static void print_nodes(const rack::Snapshot& snapshot) {
-    fmt::print("\n{:<20} {:<9} {:<8} {:>5} {:<14} {:<18} {:<10} {}\n", "NODE", "KIND", "STATE", "ID", "IP", "MAC",
-               "MACHINE", "EXPORTS");
+    Table nodes({"NODE", "KIND", "STATE", ">ID", "IP", "MAC", "MACHINE"});
+    Table memory({"MEMORY OF", "REGION", ">SIZE", "KEY"});
     for (const rack::NodeRecord& node : snapshot.nodes) {
-      std::string exports;
-      for (const auto& region : node.description.regions)
-        exports += fmt::format("{}{} (key {:#x}) ",
-                               region.owner.empty() ? "" : fmt::format("{}/{} ", region.owner, region.name),
-                               rack::bytes_text(region.length), region.key);
-      const auto machine = node.description.attributes.find(rack::kMachineAttribute);
+      const rack::NodeDescription& is = node.description;
+      const auto machine = is.attributes.find(rack::kMachineAttribute);
       const bool drains = node.state == rack::NodeState::kReady &&
-                          std::ranges::find(snapshot.draining, node.description.name) != snapshot.draining.end();
-      fmt::print(
-          "{:<20} {:<9} {:<8} {:>5} {:<14} {:<18} {:<10} {}\n", node.description.name, to_string(node.description.kind),
-          drains ? "draining" : shown_state(node), node.id.value, node.ip.to_string(), node.mac.to_string(),
-          machine == node.description.attributes.end() ? "-" : rack::shown(machine->second), rack::shown(exports));
+                          std::ranges::find(snapshot.draining, is.name) != snapshot.draining.end();
+      nodes.add({rack::shown(is.name), std::string(to_string(is.kind)),
+                 drains ? "draining" : std::string(shown_state(node)), std::to_string(node.id.value),
+                 node.ip.to_string(), node.mac.to_string(),
+                 machine == is.attributes.end() ? "" : rack::shown(machine->second)});
+      for (const auto& region : is.regions)
+        memory.add({rack::shown(is.name), region.owner.empty() ? "" : rack::shown(region.owner + "/" + region.name),
+                    rack::bytes_text(region.length), fmt::format("{:#x}", region.key)});
     }
+    fmt::print("\n{}", nodes.text());
+    if (!memory.empty()) fmt::print("\n{}", memory.text());
   }
 
   static void print_ports(const json& status) {

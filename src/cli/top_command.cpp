@@ -14,6 +14,7 @@
 #include "cli/box_report.h"
 #include "cli/commands.h"
 #include "cli/json_text.h"
+#include "cli/table.h"
 #include "rack/directory/directory_http.h"
 #include "rack/endpoint/endpoint.h"
 #include "switching/host_stage.h"
@@ -103,7 +104,8 @@ std::string shortened(const std::string& name) {
   return name.substr(0, kHead) + "…" + name.substr(name.size() - (kWidth - kHead - 1));
 }
 
-std::string node_row(const json& node, const Traffic& t) {
+// What a node sent, and what it got.
+void add_node(Table& table, const json& node, const Traffic& t) {
   std::uint64_t exported = 0;
   for (const json& region : node["regions"]) exported += number(region, "length");
   // A node has at most what its port has.
@@ -111,23 +113,21 @@ std::string node_row(const json& node, const Traffic& t) {
     return fmt::format("{}{:.{}f}", t.is_shared ? "<=" : "", number, digits);
   };
   const bool has_left = node["state"] == "gone" && node.value("left", false);
-  return fmt::format("{:<22} {:<9} {:<8} {:>8} {:>11} {:>11} {:>9} {:>9} {:>9}\n",
-                     shortened(node["name"].get<std::string>()), node["kind"].get<std::string>(),
-                     has_left ? "left" : node["state"].get<std::string>(),
-                     exported != 0 ? rack::bytes_text(exported) : "", shown(t.frames_in, 0), shown(t.frames_out, 0),
-                     shown(t.bytes_in / 1e6, 2), shown(t.bytes_out / 1e6, 2), shown(static_cast<double>(t.drops), 0));
+  table.add({shortened(node["name"].get<std::string>()), node["kind"].get<std::string>(),
+             has_left ? "left" : node["state"].get<std::string>(), exported != 0 ? rack::bytes_text(exported) : "",
+             shown(t.frames_in, 0), shown(t.frames_out, 0), shown(t.bytes_in / 1e6, 2), shown(t.bytes_out / 1e6, 2),
+             shown(static_cast<double>(t.drops), 0)});
 }
 
 std::string node_table(const json& now, const json& before, double seconds) {
-  std::string text = fmt::format("{:<22} {:<9} {:<8} {:>8} {:>11} {:>11} {:>9} {:>9} {:>9}\n", "NODE", "KIND", "STATE",
-                                 "EXPORTS", "FRAMES/S <", "FRAMES/S >", "MB/S <", "MB/S >", "DROPPED");
+  Table table({"NODE", "KIND", "STATE", ">EXPORTS", ">SENT/S", ">GOT/S", ">SENT MB/S", ">GOT MB/S", ">DROPPED"});
   struct Client {
     const json* node;
     Traffic t;
   };
   bool any_shared = false;
   const auto add = [&](const json& node, const Traffic& t) {
-    text += node_row(node, t);
+    add_node(table, node, t);
     any_shared |= t.is_shared;
   };
   std::vector<Client> clients;
@@ -143,6 +143,7 @@ std::string node_table(const json& now, const json& before, double seconds) {
   }
   std::ranges::stable_sort(clients, std::greater<>{}, [](const Client& c) { return c.t.frames_in + c.t.frames_out; });
   for (std::size_t i = 0; i < std::min(clients.size(), kMostClients); ++i) add(*clients[i].node, clients[i].t);
+  std::string text = table.text();
   if (clients.size() > kMostClients) text += fmt::format("… and {} clients more\n", clients.size() - kMostClients);
   if (any_shared) text += "<=: of a port that others are behind, too, all of them together\n";
   return text;

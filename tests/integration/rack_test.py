@@ -51,7 +51,11 @@ class RackTest(live_rack.RackOfDaemons):
         self.assertEqual(set(self.node_states().values()), {"ready"})
         exported = [r["length"] for n in status["directory"]["nodes"] for r in n["regions"]]
         self.assertEqual(exported, [16 << 30, 16 << 30])
-        self.assertIn("memory1", self.sluice("rack", "status", code=0).stdout)
+        shown = self.sluice("rack", "status", code=0).stdout
+        self.assertIn("memory1", shown)
+        self.assertRegex(shown, r"\nMEMORY OF +SIZE KEY\nmemory1 +16GiB 0x")
+        # In a terminal of the usual width, and with nothing that cannot be seen.
+        self.assertEqual([line for line in shown.splitlines() if len(line) > 80 or line != line.rstrip()], [])
         self.sluice("rack", "down", code=0)
         self.assertEqual(processes_of(self.folder), [])
         left = [f for f in os.listdir(self.dir) if not f.endswith(".log") and f != "lock"]
