@@ -86,6 +86,7 @@ class RackInvite final : public AuthorityCommand {
   }
 
   Result<int> run() override {
+    if (auto possible = check_output(out_); !possible) return tl::unexpected(possible.error());
     std::string to = to_;
     if (to.empty()) {
       const auto nodes = rack::DirectoryClient({run_directory().directory_socket()}, Duration{}).nodes();

@@ -9,8 +9,11 @@
 #include <optional>
 #include <thread>
 
+#include "cli/child.h"
 #include "cli/commands.h"
 #include "cli/json_text.h"
+#include "cli/progress.h"
+#include "cli/table.h"
 #include "rack/clients/memory_session.h"
 #include "rack/directory/directory_http.h"
 #include "rack/directory/directory_json.h"
@@ -81,8 +84,10 @@ class TenantCommand : public DirectoryCommand {
     bytes_ = *bytes;
     return {};
   }
-  // The token that the answer holds is told once.
-  Result<int> tell_token(const Result<json>& answer) {
+  // What makes a token. It is told once, and what was there before opens nothing any more: nothing is done where it could not be written.
+  Result<int> tell_token(const std::string& what, const json& question = json::object()) {
+    if (auto possible = check_output(out_); !possible) return tl::unexpected(possible.error());
+    const auto answer = do_it(what, question);
     if (!answer) return tl::unexpected(answer.error());
     const std::string token = answer->value("token", "");
     if (out_.empty()) {
@@ -120,13 +125,15 @@ class TenantAdd final : public TenantCommand {
 
  private:
   Result<void> check() override {
+    if (operator_ && (!bytes_text_.empty() || regions_))
+      return fail("--operator: an operator has no regions of its own; leave out --quota and --regions");
     if (bytes_text_.empty() && !operator_) return fail("say how much memory it may have, with --quota SIZE");
     return TenantCommand::check();
   }
   Result<int> run() override {
     json question{{"bytes", 0}, {"regions", 0}, {"operator", operator_}};
     if (!operator_) question.update({{"bytes", *bytes_}, {"regions", regions_.value_or(kUsualRegions)}});
-    auto code = tell_token(do_it("add", question));
+    auto code = tell_token("add", question);
     if (code) warn_of_other_machines();
     return code;
   }
@@ -156,7 +163,7 @@ class TenantRotate final : public TenantCommand {
   }
 
  private:
-  Result<int> run() override { return tell_token(do_it("rotate")); }
+  Result<int> run() override { return tell_token("rotate"); }
 };
 
 class TenantRevoke final : public TenantCommand {
@@ -247,14 +254,15 @@ class TenantList final : public DirectoryCommand {
       fmt::print("{}\n", json_text(*all));
       return 0;
     }
-    fmt::print("{:<20} {:>12} {:>12} {:>9} {:>9}  {}\n", "TENANT", "USED", "QUOTA", "REGIONS", "ALLOWED", "");
+    Table table({"TENANT", ">USED", ">QUOTA", ">REGIONS", ">ALLOWED", "STATE"});
     for (const json& t : all->value("tenants", json::array())) {
       const char* const state = t.value("revoked", false) ? "revoked" : t.value("operator", false) ? "operator" : "";
-      fmt::print("{:<20} {:>12} {:>12} {:>9} {:>9}  {}\n", t.value("name", ""),
-                 rack::bytes_text(t.value("used_bytes", std::uint64_t{0})),
-                 rack::bytes_text(t.value("quota_bytes", std::uint64_t{0})), t.value("used_regions", std::uint64_t{0}),
-                 t.value("quota_regions", std::uint64_t{0}), state);
+      table.add({t.value("name", ""), rack::bytes_text(t.value("used_bytes", std::uint64_t{0})),
+                 rack::bytes_text(t.value("quota_bytes", std::uint64_t{0})),
+                 std::to_string(t.value("used_regions", std::uint64_t{0})),
+                 std::to_string(t.value("quota_regions", std::uint64_t{0})), state});
     }
+    fmt::print("{}", table.text());
     return 0;
   }
 
@@ -360,11 +368,14 @@ class RegionRemove final : public RegionCommand {
 // Pieces that were never written are not written there either.
 class RegionCopy {
  public:
-  static Result<RegionCopy> open(const std::string& directory, const std::string& region) {
+  // A signal ends what it waits for.
+  static Result<RegionCopy> open(const std::string& directory, const std::string& region, rack::StopSignals& signals) {
     auto from = connect(directory, "from", rack::kLeaving + region);
     if (!from) return tl::unexpected(from.error());
     auto to = connect(directory, "to", rack::kArriving + region);
     if (!to) return tl::unexpected(to.error());
+    signals.stop_on_signal((*from)->loop());
+    signals.stop_on_signal((*to)->loop());
     return RegionCopy(std::move(*from), std::move(*to));
   }
 
@@ -430,8 +441,8 @@ class RegionMove final : public RegionCommand {
             "Move a region to another memory node; its tenant reaches it again when that is done, and not before",
             {"sluice region move heap --tenant red", "sluice region move heap --tenant red --to memory2",
              "sluice region move heap --tenant red --undo"}) {
-    option("--to", to_, "the memory node; empty: the one with the most room").type_name("NAME");
-    flag("--undo", undo_, "leave it where it was, as it was, after a move that did not end");
+    const Argument to = option("--to", to_, "the memory node; empty: the one with the most room").type_name("NAME");
+    flag("--undo", undo_, "leave it where it was, as it was, after a move that did not end").excludes(to);
   }
 
  private:
@@ -452,41 +463,45 @@ class RegionMove final : public RegionCommand {
       say(fmt::format("{} stays on {}", name_, stays->value("node", "")));
       return 0;
     }
+    rack::StopSignals signals;  // before there are threads
     const auto begun = tell("move", {{"node", to_}});
     if (!begun) return tl::unexpected(begun.error());
     const auto region = rack::tenant_region_from_json(*begun);
     if (!region) return tl::unexpected(region.error());
-    const auto incarnation = wait_for_both(*region);
-    auto done = incarnation ? copy_all(*region) : Result<void>(tl::unexpected(incarnation.error()));
+    const auto incarnation = wait_for_both(*region, signals);
+    auto done = incarnation ? copy_all(*region, signals) : Result<void>(tl::unexpected(incarnation.error()));
     // What was copied counts when the memory that it was copied to is still that.
     if (done) {
       const auto moved = tell("moved", {{"next_birth", region->next_birth}, {"incarnation", *incarnation}});
       if (!moved) done = tl::unexpected(moved.error());
     }
-    if (!done)
-      return fail(
-          fmt::format("{}; {} is out of reach for its tenant meanwhile: move it again, which goes on, or leave it "
-                      "where it was with --undo",
-                      done.error().message, name_));
+    if (!done) {
+      const std::string what = fmt::format(
+          "{}; {} is out of reach for its tenant meanwhile: move it again, which goes on, or leave it where it was "
+          "with --undo",
+          done.error().message, name_);
+      if (has_come(signals)) return interrupted(what);
+      return fail(what);
+    }
     if (auto ready = wait_until_ready({region->tenant, name_, region->moving_to, region->length}); !ready)
       return tl::unexpected(ready.error());
     say(fmt::format("{} is on {} now; programs that use it look for it anew", name_, region->moving_to));
     return 0;
   }
-  Result<void> copy_all(const rack::TenantRegion& region) {
-    auto copy = RegionCopy::open(rack().dir, region.tenant + "/" + region.name);
+  Result<void> copy_all(const rack::TenantRegion& region, rack::StopSignals& signals) {
+    auto copy = RegionCopy::open(rack().dir, region.tenant + "/" + region.name, signals);
     if (!copy) return tl::unexpected(copy.error());
-    auto next_word = std::chrono::steady_clock::now() + kWord;
+    Progress progress;
     for (std::uint64_t offset = 0; offset < copy->length(); offset += RegionCopy::kCopied) {
-      if (auto copied = copy->copy(offset); !copied) return copied;
-      if (std::chrono::steady_clock::now() < next_word) continue;
-      next_word += kWord;
-      say(fmt::format("{}: {} of {} MiB", name_, (offset + RegionCopy::kCopied) >> 20, copy->length() >> 20));
+      const auto copied = copy->copy(offset);
+      if (has_come(signals)) return fail("interrupted");
+      if (!copied) return copied;
+      progress.show(fmt::format("{}: {} of {} MiB", name_, offset >> 20, copy->length() >> 20));
     }
     return {};
   }
   // How often the node that it moves to has joined the rack.
-  Result<std::uint64_t> wait_for_both(const rack::TenantRegion& region) {
+  Result<std::uint64_t> wait_for_both(const rack::TenantRegion& region, const rack::StopSignals& signals) {
     const std::string name = region.tenant + "/" + region.name;
     const auto give_up = std::chrono::steady_clock::now() + kRegionPatience;
     for (;;) {
@@ -494,12 +509,11 @@ class RegionMove final : public RegionCommand {
       if (nodes && nodes->find_memory(rack::kLeaving + name).node != nullptr) {
         if (const auto* const to = nodes->find_memory(rack::kArriving + name).node) return to->incarnation;
       }
+      if (has_come(signals)) return fail("interrupted");
       if (std::chrono::steady_clock::now() >= give_up) return fail("the memory nodes are not ready to move it");
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
-
-  static constexpr auto kWord = std::chrono::seconds(2);
 
   std::string to_;
   bool undo_ = false;
@@ -518,7 +532,7 @@ class RegionList final : public DirectoryCommand {
     const auto nodes = directory().nodes();
     if (!nodes) return tl::unexpected(nodes.error());
     json all = json::array();
-    if (!json_) fmt::print("{:<20} {:<20} {:>12} {:<20} {}\n", "TENANT", "REGION", "SIZE", "NODE", "STATE");
+    Table table({"TENANT", "REGION", ">SIZE", "NODE", "STATE"});
     for (const rack::TenantRegion& region : nodes->regions) {
       const std::string state = state_of(*nodes, region);
       all.push_back({{"tenant", region.tenant},
@@ -526,11 +540,9 @@ class RegionList final : public DirectoryCommand {
                      {"bytes", region.length},
                      {"node", region.node},
                      {"state", state}});
-      if (!json_)
-        fmt::print("{:<20} {:<20} {:>12} {:<20} {}\n", region.tenant, region.name, rack::bytes_text(region.length),
-                   region.node, state);
+      table.add({region.tenant, region.name, rack::bytes_text(region.length), region.node, state});
     }
-    if (json_) fmt::print("{}\n", json_text(all));
+    fmt::print("{}", json_ ? json_text(all) + "\n" : table.text());
     return 0;
   }
 
@@ -570,7 +582,7 @@ class RackDrain final : public DirectoryCommand {
   }
 
   bool print_regions(const rack::Snapshot& nodes) const {
-    bool any = false;
+    Table table({"REGION", ">SIZE", "STATE", "CLIENTS OF ITS TENANT"});
     for (const rack::TenantRegion& region : nodes.regions) {
       if (region.node != node_ && region.moving_to != node_) continue;
       std::string users;
@@ -578,11 +590,11 @@ class RackDrain final : public DirectoryCommand {
         if (rack::tenant_of(node.description) == region.tenant && node.state != rack::NodeState::kGone)
           users += " " + node.description.name;
       }
-      if (!any) fmt::print("{:<30} {:>12} {:<10} {}\n", "REGION", "SIZE", "STATE", "CLIENTS OF ITS TENANT");
-      any = true;
-      fmt::print("{:<30} {:>12} {:<10} {}\n", region.tenant + "/" + region.name, rack::bytes_text(region.length),
-                 state_of(nodes, region), users.empty() ? "none" : users.substr(1));
+      table.add({region.tenant + "/" + region.name, rack::bytes_text(region.length), state_of(nodes, region),
+                 users.empty() ? "none" : users.substr(1)});
     }
+    const bool any = !table.empty();
+    if (any) fmt::print("{}", table.text());
     if (any)
       say("regions do not move by themselves: `sluice region move REGION --tenant TENANT` takes one to another node");
     return any;

@@ -62,7 +62,7 @@ class TenantsTest(live_rack.LiveRack):
 
     def tenant(self, name, quota="8MiB", *flags):
         file = f"{self.folder}/{name}.token"
-        self.sluice("tenant", "add", name, "--quota", quota, "--out", file, *flags, code=0)
+        self.sluice("tenant", "add", name, *(["--quota", quota] if quota else []), "--out", file, *flags, code=0)
         self.assertEqual(os.stat(file).st_mode & 0o777, 0o600)
         return file
 
@@ -367,7 +367,7 @@ class TenantsTest(live_rack.LiveRack):
     def test_a_tenant_that_floods_the_switch_costs_nobody_his_lease(self):
         self.up_served()
         self.assertEqual(self.join_there().returncode, 0)
-        red, blue, ops = self.tenant("red"), self.tenant("blue"), self.tenant("ops", "1MiB", "--operator")
+        red, blue, ops = self.tenant("red"), self.tenant("blue"), self.tenant("ops", None, "--operator")
         with open(self.folder + "/memory7.log", "w", encoding="utf-8") as log:
             self.children.append(subprocess.Popen([live_rack.SLUICE, "memory", "--name", "memory7", "--size", "1MiB", "--token-file", ops, "--dir", self.there_dir],
                                                   stdout=log, stderr=log))
@@ -521,6 +521,33 @@ class TenantsTest(live_rack.LiveRack):
         self.sluice("region", "move", "heap", "--tenant", "red", code=0)
         self.assertIn("in the midst", self.as_tenant(red, "remote", "read", "heap", "0x8000000", "16", code=0).stdout)
         self.assertNotIn("left over", self.as_tenant(red, "remote", "read", "heap", "0x5000", "16", code=0).stdout)
+
+    def test_a_move_that_is_interrupted_says_how_the_region_is_left(self):
+        self.up("--no-metadata")
+        red = self.tenant("red", "16GiB")
+        self.as_tenant(red, "region", "add", "heap", "14GiB", "--node", "memory1", code=0)  # far more than is copied here
+        self.as_tenant(red, "remote", "write", "heap", "0", "--text", "start", code=0)
+        move = self.start("region", "move", "heap", "--tenant", "red")
+        wait_until(lambda: self.sluice("remote", "read", "arriving:red/heap", "0", "16").stdout.find("start") > 0, "it is being copied", PATIENCE)
+        move.send_signal(signal.SIGINT)
+        _, said = move.communicate(timeout=30)
+        self.assertEqual(move.returncode, 130, said)
+        self.assertIn("interrupted; heap is out of reach for its tenant meanwhile: move it again, which goes on, or leave it where it was with --undo", said)
+        self.assertEqual(self.regions()["red/heap"]["state"], "moving to memory2")
+        self.assertIn("--to excludes --undo", self.sluice("region", "move", "heap", "--tenant", "red", "--undo", "--to", "memory2", code=2).stderr)
+        self.sluice("region", "move", "heap", "--tenant", "red", "--undo", code=0)
+        wait_until(lambda: self.regions()["red/heap"]["state"] == "ready", "it is back", PATIENCE)
+        self.assertIn("start", self.as_tenant(red, "remote", "read", "heap", "0", "8", code=0).stdout)
+
+    def test_a_token_that_could_not_be_written_is_not_made(self):
+        self.up("--no-metadata")
+        red = self.tenant("red")
+        nowhere = self.folder + "/none/red.token"
+        self.assertIn("No such file or directory", self.sluice("tenant", "rotate", "red", "--out", nowhere, code=1).stderr)
+        self.as_tenant(red, "region", "list", code=0)  # with the token of before
+        self.sluice("tenant", "add", "blue", "--quota", "1MiB", "--out", nowhere, code=1)
+        self.assertNotIn("blue", self.sluice("tenant", "list", code=0).stdout)
+        self.assertIn("leave out --quota", self.sluice("tenant", "add", "ops", "--operator", "--quota", "1MiB", code=2).stderr)
 
     def test_a_rack_that_comes_up_says_which_nodes_are_drained(self):
         self.up("--no-metadata")
