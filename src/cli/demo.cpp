@@ -81,6 +81,8 @@ class Demo final : public Command {
   void stay_until_interrupted(int interrupt);
   Result<bool> tell();
   std::vector<std::string> common_flags() const;
+  // As many in each process.
+  std::uint64_t clients_each() const { return std::max<std::uint64_t>(settings_.clients / settings_.processes, 1); }
   void note_processes(const rack::Launcher& launcher);
   void print_summary() const;
   void begin(const std::string& what) { tell_at_once(fmt::format("==> {}. {}\n", ++step_, what)); }
@@ -95,7 +97,7 @@ class Demo final : public Command {
 std::vector<std::string> Demo::common_flags() const {
   return {"--dir",     run_.path(),
           "--records", std::to_string(settings_.records),
-          "--clients", std::to_string(std::max<std::uint64_t>(settings_.clients / settings_.processes, 1))};
+          "--clients", std::to_string(clients_each())};
 }
 
 Result<StoreOutcome> Demo::clients(const std::string& what, std::size_t processes, int interrupt,
@@ -205,7 +207,7 @@ Result<void> Demo::show(const rack::Launcher& launcher, int interrupt) {
   tell_at_once(fmt::format("    {} a second\n", rate_text(findings_.load.result.load_rate())));
 
   begin(fmt::format("YCSB-A for {}: {} clients in {} processes", rack::duration_text(settings_.duration),
-                    settings_.clients, settings_.processes));
+                    clients_each() * settings_.processes, settings_.processes));
   auto run = clients("running", settings_.processes, interrupt,
                      {"--phase", "run", "--duration", rack::duration_text(settings_.duration)});
   if (!run) return tl::unexpected(run.error());

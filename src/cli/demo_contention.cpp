@@ -9,6 +9,7 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -57,13 +58,32 @@ struct Side {
   rack::StoreBenchResult result{};
 };
 
-std::string bar(double value, double most) {
-  constexpr int kWidth = 24;
-  const int n = most > 0 ? static_cast<int>(std::lround(value / most * kWidth)) : 0;
-  std::string text;
-  for (int i = 0; i < kWidth; ++i) text += i < n ? "█" : " ";
-  return text;
-}
+// Bars of one length for one rate, whatever comes later: lines can be compared, in a log too.
+class Bars {
+ public:
+  static constexpr int kWidth = 24;
+
+  // A full bar is twice the first second's rate, or the next number above that is 1, 2 or 5 and zeros.
+  explicit Bars(double rate) {
+    const double least = std::max(2 * rate, 1.0);
+    const double power = std::pow(10, std::floor(std::log10(least)));
+    for (const double times : {1.0, 2.0, 5.0, 10.0}) {
+      full_ = times * power;
+      if (full_ >= least) break;
+    }
+  }
+  double full() const { return full_; }
+  // One that is longer ends in an arrow.
+  std::string of(double rate) const {
+    const int n = static_cast<int>(std::min(std::lround(rate / full_ * kWidth), long{kWidth}));
+    std::string text;
+    for (int i = 0; i < kWidth; ++i) text += i < n ? "█" : " ";
+    return text + (rate > full_ ? "▶" : " ");
+  }
+
+ private:
+  double full_ = 1;
+};
 
 class Contention final : public Command {
  public:
@@ -154,11 +174,10 @@ class Contention final : public Command {
 
   // A line a second: what each side has done in it. False: interrupted.
   bool watch(const rack::StopSignals& signals) {
-    tell_at_once(fmt::format("\n{:>4}  {:>12} {:<24}  {:>12} {:<24}\n", "s", sides_[0].title, "", sides_[1].title,
-                             "operations/s"));
-    double most = 0;
+    std::optional<Bars> bars;
     int second = 0;
     bool interrupted = false;
+    bool ran_before = false;  // both, at the last look: before that, what was counted was something else
     auto before = std::chrono::steady_clock::now();
     const auto busy = [this] { return sides_[0].bench->running() || sides_[1].bench->running(); };
     while (busy()) {
@@ -180,11 +199,15 @@ class Contention final : public Command {
         both_run = both_run && progress.phase == "running";
         rates[i] = static_cast<double>(progress.completed - std::min(progress.completed, sides_[i].seen)) / seconds;
         sides_[i].seen = progress.completed;
-        most = both_run ? std::max(most, rates[i]) : most;
       }
-      if (!both_run) continue;
-      tell_at_once(fmt::format("{:>4}  {:>12.0f} {}  {:>12.0f} {}\n", ++second, rates[0], bar(rates[0], most), rates[1],
-                               bar(rates[1], most)));
+      if (!std::exchange(ran_before, both_run) || !both_run) continue;
+      if (!bars) {
+        bars.emplace(std::max(rates[0], rates[1]));
+        tell_at_once(fmt::format("\noperations a second; a full bar is {:.0f}\n{:>4}  {:<35}  {}\n", bars->full(), "s",
+                                 sides_[0].title, sides_[1].title));
+      }
+      tell_at_once(fmt::format("{:>4}  {:>9.0f} {}  {:>9.0f} {}\n", ++second, rates[0], bars->of(rates[0]), rates[1],
+                               bars->of(rates[1])));
     }
     return !interrupted;
   }

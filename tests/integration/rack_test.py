@@ -717,6 +717,19 @@ class DemoTest(live_rack.LiveRack):
         self.assertIn("a client died (of signal 9)", said)
         self.assertNotIn("Every value", told)
 
+    def test_bars_of_contention_have_one_scale_that_is_told(self):
+        done = run("demo", "contention", "--no-live", "--duration", "4s", "--clients", "8", "--records", "100")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count("a full bar is"), 1)
+        full, rows = re.search(r"operations a second; a full bar is (([125])0*)\n +s  without SwordBox +with SwordBox\n((?: .*\n)+)", done.stdout).group(1, 3)
+        rows = [re.fullmatch(r" +(\d+)  +(\d+) (█*) *(▶?) +(\d+) ?(█*) *(▶?)", row.rstrip()) for row in rows.splitlines()]
+        self.assertGreaterEqual(len(rows), 2)
+        for second, row in enumerate(rows, 1):
+            self.assertEqual(int(row[1]), second)
+            for rate, bar, over in (row.group(2, 3, 4), row.group(5, 6, 7)):
+                self.assertAlmostEqual(len(bar), min(24, 24 * int(rate) / int(full)), delta=0.51)
+                self.assertEqual(over, "▶" if int(rate) > int(full) else "")
+
     def test_it_takes_no_rack_over_that_is_up(self):
         self.sluice("rack", "up", "--no-metadata", "--memory-nodes", "1", "--memory-size", "64MiB", code=0)
         self.assertIn("a rack is up in", self.sluice("demo", "--stay", "no", code=1).stderr)
