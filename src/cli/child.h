@@ -29,9 +29,11 @@ class Child {
   bool start(const std::function<Result<void>(const std::function<void()>& ready)>& body) {
     int ends[2];
     if (pipe(ends) != 0) return false;
+    const pid_t parent = getpid();
     pid_ = fork();
     if (pid_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(1);  // it was gone before that
       close(ends[0]);
       const auto done = body([&] { static_cast<void>(!write(ends[1], "r", 1)); });
       if (!done) say("peer: " + done.error().message);

@@ -16,11 +16,12 @@ namespace sluice::cli {
 namespace {
 
 std::atomic<bool> interrupted{false};
+int living = 0;  // Interrupts
 
 }  // namespace
 
 Interrupts::Interrupts() {
-  interrupted = false;
+  if (living++ == 0) interrupted = false;
   struct sigaction action = {};
   action.sa_handler = [](int) { interrupted = true; };
   sigaction(SIGINT, &action, &before_int_);
@@ -28,6 +29,7 @@ Interrupts::Interrupts() {
 }
 
 Interrupts::~Interrupts() {
+  --living;
   sigaction(SIGINT, &before_int_, nullptr);
   sigaction(SIGTERM, &before_term_, nullptr);
 }

@@ -37,7 +37,8 @@ struct PointTasks {
   std::function<PointTask(std::size_t)> task;
 };
 
-// While it lives, SIGINT and SIGTERM end nothing but are remembered, so that children can be ended first. One at a time.
+// While it lives, SIGINT and SIGTERM end nothing but are remembered, so that children can be ended first. One may live within another:
+// the outer remembers what comes between two of those within it.
 class Interrupts {
  public:
   Interrupts();

@@ -513,7 +513,11 @@ class Run final : public Command {
     if (child > 0) forwarding.to(child);
     int error = child < 0 ? errno : 0;
     close(exec_failed[1]);
-    if (child > 0 && read(exec_failed[0], &error, sizeof error) != sizeof error) error = 0;
+    ssize_t told = 0;
+    do {  // a TERM that is passed on meanwhile is no answer
+      told = child > 0 ? read(exec_failed[0], &error, sizeof error) : 0;
+    } while (told < 0 && errno == EINTR);
+    if (child > 0 && told != static_cast<ssize_t>(sizeof error)) error = 0;
     close(exec_failed[0]);
     if (error != 0) return fail(fmt::format("{}: {}", program_.front(), std::strerror(error)));
     int status = 0;

@@ -131,6 +131,7 @@ class SearchCommand final : public Command {
 
   // Fails in the same way as the first.
   sim::SearchCase make_simple(const sim::Hardware& hardware, const sim::SearchCase& failing, int status) const {
+    const Interrupts interrupts;  // between two tries, too
     Progress progress;
     std::uint64_t tried = 0;
     bool stopped = false;  // by the user: what has been found so far is it
