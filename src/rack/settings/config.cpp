@@ -167,10 +167,15 @@ void RackSettings::declare(Schema& s) {
             "file with the token of a tenant, who is asking; empty: as SLUICE_TOKEN_FILE says", kFilePath)
       .integer("memory-nodes", memory_nodes, 1, 64, "memory nodes to start")
       .toggle("metadata", metadata, "start a Clover metadata server")
-      .bytes_or_0("memory-size", memory_size, kLeastMemory, 1024 * kGib,
-                  "memory of each memory node; 0: as [memory] size says")
-      .bytes("value-size", value_size, 0, 16'360, "Clover's longest value; 0: as [metadata] value-size says")
-      .integer("replication", replication, 0, 3, "copies of each value; 0: as [metadata] replication says")
+      .bytes_or_0(
+          "memory-size", memory_size, kLeastMemory, 1024 * kGib,
+          fmt::format("memory of each memory node; 0: as [memory] size says, or {}", bytes_text(MemorySettings{}.size)))
+      .bytes("value-size", value_size, 0, 16'360,
+             fmt::format("Clover's longest value; 0: as [metadata] value-size says, or {}",
+                         bytes_text(MetadataSettings{}.value_size)))
+      .integer(
+          "replication", replication, 0, 3,
+          fmt::format("copies of each value; 0: as [metadata] replication says, or {}", MetadataSettings{}.replication))
       .choice("box", box, {"", "off", "watch", "clover", "words", "clover+words"},
               "SwordBox in the switch; empty: as [switch] box says")
       .toggle("cowbird", cowbird, "Cowbird's engine in the switch")
