@@ -204,13 +204,19 @@ bool BenchStore::watch(rack::StoreBench& bench, const rack::StopSignals& signals
   std::string phase;
   auto since = Clock::now();  // when that began
   bool interrupted = false;
+  std::optional<Clock::time_point> hint_at;  // to who waits for the end
   while (bench.running()) {
     pollfd descriptor{signals.descriptor(), POLLIN, 0};
     signalfd_siginfo signal{};
     if (poll(&descriptor, 1, 100) == 1 && read(signals.descriptor(), &signal, sizeof signal) == sizeof signal) {
       if (interrupted) end_by(static_cast<int>(signal.ssi_signo));
       interrupted = true;
+      hint_at = Clock::now() + std::chrono::milliseconds(300);
       bench.stop();
+    }
+    if (hint_at && Clock::now() >= *hint_at) {
+      progress.note("ending what is under way; who interrupts again ends it at once");
+      hint_at.reset();
     }
     bench.sample();
     const auto p = bench.progress();
