@@ -22,6 +22,15 @@ from live_rack import wait_until  # noqa: E402
 
 
 class StoresTest(live_rack.RackOfDaemons):
+    def counted_by(self, bench):
+        """How many operations were done when it says so the next time; None: it has ended."""
+        asked = time.monotonic()
+        for line in bench.stderr:
+            said = re.search(r"running: (\d+) operations", line)
+            if said and time.monotonic() - asked > 0.2:
+                return int(said[1])
+        return None
+
     # --- sherman ---
 
     def tree(self, *flags, code=0):
@@ -60,14 +69,7 @@ class StoresTest(live_rack.RackOfDaemons):
         os.kill(stopped, signal.SIGCONT)
         wait_until(lambda: self.node_states()["memory1"] == "ready", "it is back")
         time.sleep(3)
-        # So many, and all that were done before it is said again.
-        done = None
-        asked = time.monotonic()
-        for line in child.stderr:
-            said = re.search(r"running: (\d+) operations", line)
-            if said and time.monotonic() - asked > 0.2:
-                done = int(said[1])
-                break
+        done = self.counted_by(child)
         out, err = child.communicate(timeout=60)
         self.assertIsNotNone(done, err)
         run = json.loads(out)["run"]
@@ -258,14 +260,7 @@ class StoresTest(live_rack.RackOfDaemons):
                     os.kill(pid, signal.SIGCONT)
             wait_until(lambda stopped=stopped: all(self.node_states()[name] == "ready" for name in stopped), "they are back")
             time.sleep(3)
-            # So many, and all that were done before it is said again.
-            done = None
-            asked = time.monotonic()
-            for line in child.stderr:
-                said = re.search(r"running: (\d+) operations", line)
-                if said and time.monotonic() - asked > 0.2:
-                    done = int(said[1])
-                    break
+            done = self.counted_by(child)
             out, err = child.communicate(timeout=60)
             self.assertIsNotNone(done, err)
             result = json.loads(out)
