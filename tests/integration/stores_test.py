@@ -31,6 +31,13 @@ class StoresTest(live_rack.RackOfDaemons):
                 return int(said[1])
         return None
 
+    def until_it_says(self, bench, words):
+        """What it said up to then, or to its end."""
+        said = ""
+        while bench.poll() is None and words not in said:
+            said += bench.stderr.readline()
+        return said
+
     # --- sherman ---
 
     def tree(self, *flags, code=0):
@@ -202,9 +209,9 @@ class StoresTest(live_rack.RackOfDaemons):
 
     def test_fusee_goes_on_when_a_memory_node_dies_and_is_found_by_those_who_come_later(self):
         self.up("--no-metadata", "--memory-nodes", "3")
-        child = self.start("bench", "fusee", "--json", "--workload", "A", "--clients", "32", "--caches", "4", "--records", "500", "--duration", "8s", "--check")
-        wait_until(lambda: f"fusee-{child.pid}-0" in self.node_states(), "the bench has joined")
-        time.sleep(1)
+        child = self.start("bench", "fusee", "--json", "--workload", "A", "--clients", "32", "--caches", "4", "--records", "500", "--duration", "10s", "--check")
+        # A key whose load the death interrupts may rightly be not found.
+        self.until_it_says(child, "running:")
         os.kill(self.daemon("memory1")["pid"], signal.SIGKILL)
         out, err = child.communicate(timeout=90)
         result = json.loads(out)
@@ -219,16 +226,17 @@ class StoresTest(live_rack.RackOfDaemons):
 
     def test_a_memory_node_of_a_fusee_store_that_is_started_anew_is_used_again(self):
         self.up("--no-metadata", "--memory-nodes", "3")
-        child = self.start("bench", "fusee", "--json", "--workload", "A", "--clients", "16", "--caches", "4", "--records", "500", "--duration", "18s", "--check")
+        child = self.start("bench", "fusee", "--json", "--workload", "A", "--clients", "16", "--caches", "4", "--records", "500", "--duration", "90s", "--check")
         # A key whose load the death interrupts may rightly be not found.
-        said = ""
-        while child.poll() is None and "running:" not in said:
-            said += child.stderr.readline()
+        said = self.until_it_says(child, "running:")
         # One that comes to the rack meanwhile does not take its place.
         self.up("--no-metadata", "--memory-nodes", "4")
         os.kill(self.daemon("memory1")["pid"], signal.SIGKILL)
         wait_until(lambda: not self.daemon("memory1")["running"], "it is dead")
         self.up("--no-metadata", "--memory-nodes", "4")
+        said += self.until_it_says(child, "memory1: is back, and given its replicas again")
+        time.sleep(1)
+        child.send_signal(signal.SIGINT)
         out, err = child.communicate(timeout=120)
         err = said + err
         result = json.loads(out)
@@ -403,9 +411,7 @@ class StoresTest(live_rack.RackOfDaemons):
         self.up("--no-metadata", "--memory-nodes", "3", "--memory-size", "8MiB")
         for _ in range(4):
             child = self.start("bench", "fusee", "--records", "15000", "--workload", "C", "--duration", "60s")
-            said = ""
-            while child.poll() is None and "running:" not in said:
-                said += child.stderr.readline()
+            said = self.until_it_says(child, "running:")
             self.assertIsNone(child.poll(), said)
             child.kill()
             child.wait()
