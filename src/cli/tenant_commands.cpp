@@ -493,7 +493,7 @@ class RegionMove final : public RegionCommand {
     if (!copy) return tl::unexpected(copy.error());
     Progress progress;
     for (std::uint64_t offset = 0; offset < copy->length(); offset += RegionCopy::kCopied) {
-      const auto copied = copy->copy(offset);
+      auto copied = copy->copy(offset);
       if (has_come(signals)) return fail("interrupted");
       if (!copied) return copied;
       progress.show(fmt::format("{}: {} of {} MiB", name_, offset >> 20, copy->length() >> 20));
