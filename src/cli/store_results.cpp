@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/progress.h"
+#include "cli/result_format.h"
 
 namespace sluice::cli {
 namespace {
@@ -298,17 +299,27 @@ std::string csv_of(const StoreOutcome& outcome) {
   const StoreRunFacts& f = outcome.facts;
   const rack::StoreBenchResult& r = outcome.result;
   const Histogram all = all_latencies(r.run);
-  return fmt::format(
-      "workload,distribution,theta,clients,threads,processes,records,value_bytes,seed,operations,ops_per_second,p50_us,"
-      "p99_us,p999_us,"
-      "round_trips_per_operation,payload_bytes_per_operation,wire_bytes_per_operation,values_verified,values_wrong,"
-      "failed\n"
-      "{},{},{},{},{},{},{},{},{},{},{:.1f},{:.3f},{:.3f},{:.3f},{:.3f},{:.1f},{:.1f},{},{},{}\n",
-      f.workload, f.distribution, static_cast<double>(f.theta_thousandths) / 1000, f.clients, f.threads, f.processes,
-      f.records, f.value_bytes, f.seed, r.run.operations(), r.run_rate(), us(all.at_quantile(0.5)),
-      us(all.at_quantile(0.99)), us(all.at_quantile(0.999)), per_operation(r.run.cost.round_trips, r.run),
-      per_operation(r.run.cost.remote_bytes, r.run), per_operation(r.wire_bytes, r.run), r.run.values_verified,
-      r.run.values_wrong, outcome.failed());
+  const nlohmann::ordered_json row{{"workload", f.workload},
+                                   {"distribution", f.distribution},
+                                   {"theta", static_cast<double>(f.theta_thousandths) / 1000},
+                                   {"clients", f.clients},
+                                   {"threads", f.threads},
+                                   {"processes", f.processes},
+                                   {"records", f.records},
+                                   {"value_bytes", f.value_bytes},
+                                   {"seed", f.seed},
+                                   {"operations", r.run.operations()},
+                                   {"ops_per_second", r.run_rate()},
+                                   {"p50_us", us(all.at_quantile(0.5))},
+                                   {"p99_us", us(all.at_quantile(0.99))},
+                                   {"p999_us", us(all.at_quantile(0.999))},
+                                   {"round_trips_per_operation", per_operation(r.run.cost.round_trips, r.run)},
+                                   {"payload_bytes_per_operation", per_operation(r.run.cost.remote_bytes, r.run)},
+                                   {"wire_bytes_per_operation", per_operation(r.wire_bytes, r.run)},
+                                   {"values_verified", r.run.values_verified},
+                                   {"values_wrong", r.run.values_wrong},
+                                   {"failed", outcome.failed()}};
+  return csv_text({row});
 }
 
 }  // namespace sluice::cli
